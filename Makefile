@@ -1,0 +1,39 @@
+# Two commands matter: `make demo` and `make test`. Each sets up what it needs from python3 and make alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(PYTHON) -m tools.setup.run
+# Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit bench synth lock clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## virtual environment, locked dependencies, Node, Java, Spark's jars (seconds when done already)
+	@$(PYTHON) -m tools.setup
+
+demo: setup ## the lake at work in the embedded cloud
+	@$(RUN) strandline demo $(ARGS)
+
+test: lint ## lint, types, import rules and all tests
+	@$(RUN) pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: setup ## ruff, mypy, import-linter
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(RUN) lint-imports --no-cache
+
+bench: setup ## every figure, as a ratio against a peer in the same run
+	@$(RUN) python -m bench $(ARGS)
+
+synth: setup ## the CloudFormation templates of the stacks
+	@$(RUN) python -m infra.app
+
+lock: setup ## resolve pyproject.toml anew into requirements/*.lock
+	@$(RUN) python -m tools.lock
+
+clean: ## remove everything that set-up made
+	rm -rf $(VENV) build cdk.out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,94 @@
+"""The types a row encoding knows: one tag per kind of value, shared by the Arrow and the Spark encoder.
+
+Types that Iceberg may promote into each other share a tag, so that promotion leaves every digest as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+NULL: Final = 0x00
+BOOLEAN: Final = 0x01
+INTEGER: Final = 0x02
+FLOATING: Final = 0x03
+DECIMAL: Final = 0x04
+DATE: Final = 0x05
+TIME: Final = 0x06
+TIMESTAMP: Final = 0x07
+TIMESTAMP_ZONED: Final = 0x08
+TIMESTAMP_NS: Final = 0x09
+TIMESTAMP_NS_ZONED: Final = 0x0A
+STRING: Final = 0x0B
+BYTES: Final = 0x0C
+LIST: Final = 0x0D
+MAP: Final = 0x0E
+STRUCT: Final = 0x0F
+
+
+class Scalar(NamedTuple):
+    """A kind whose value fits the 8 bytes of the slot: cast to `through`, then read its memory as `view`."""
+
+    tag: int
+    through: Any
+    view: Any = None
+
+
+def scalar(kind: Any) -> Scalar | None:
+    """How values of an Arrow type go into the slot; None for types with a payload."""
+    types = pa.types
+    if types.is_boolean(kind):
+        return Scalar(BOOLEAN, pa.bool_())
+    if types.is_integer(kind):
+        return Scalar(INTEGER, pa.int64())
+    if types.is_floating(kind):
+        return Scalar(FLOATING, pa.float64())
+    if types.is_date(kind):
+        return Scalar(DATE, pa.date32(), pa.int32())
+    if types.is_time(kind):
+        return Scalar(TIME, pa.time64("us"), pa.int64())
+    if types.is_timestamp(kind):
+        zoned = kind.tz is not None  # an instant: Arrow holds it in UTC whatever zone it names
+        if kind.unit == "ns":
+            return Scalar(TIMESTAMP_NS_ZONED if zoned else TIMESTAMP_NS, kind, pa.int64())
+        return Scalar(TIMESTAMP_ZONED if zoned else TIMESTAMP, pa.timestamp("us", kind.tz), pa.int64())
+    return None
+
+
+def is_text(kind: Any) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_bytes(kind: Any) -> bool:
+    """Binary, fixed and uuid are one kind: readers differ in which of them they make of a column."""
+    types = pa.types
+    return (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )
+
+
+def is_list(kind: Any) -> bool:
+    """List views are not: pyarrow 26 casts them to lists wrongly, and no reader of Iceberg makes them."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def plain(kind: Any) -> Any:
+    """The type with times and dates as the integers they are, and extensions as what they are stored as.
+
+    Python holds every value of such a type, and orders those that can be keys as the change records are
+    ordered.
+    """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    if types.is_temporal(kind):
+        return pa.int64() if kind.bit_width == 64 else pa.int32()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(plain(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(*(field.with_type(plain(field.type)) for field in (kind.key_field, kind.item_field)))
+    return pa.list_(kind.value_field.with_type(plain(kind.value_type))) if is_list(kind) else kind

@@ -1,0 +1,18 @@
+"""Where things lie in the lake's bucket. Stacks grant by these prefixes, rooms write below them, nobody spells one twice."""
+
+from __future__ import annotations
+
+LANDING = "landing/"
+"""Files dropped by people and programs, `landing/<namespace>/<table>/…`."""
+
+TABLES = "tables/"
+"""Iceberg's data and metadata."""
+
+ATTESTATIONS = "attest/"
+"""`attest/<table-uuid>/<snapshot-id>`: digests of what a commit wrote."""
+
+TIMELINE = "timeline/"
+"""The timeline's public form: checkpoint, keys, tiles. Readable by anybody."""
+
+TIMELINE_STORE = "timeline.slatedb/"
+"""The timeline's database. Only the sequencer writes here."""

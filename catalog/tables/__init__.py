@@ -1,0 +1,1 @@
+"""Iceberg tables over the Glue catalog: `catalog.tables.manager.Tables` is the way in."""

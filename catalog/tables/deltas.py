@@ -1,0 +1,124 @@
+"""A delta: the files one commit adds and removes. Here it becomes a snapshot and the updates that publish it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
+
+from catalog.tables.fileio import CommitIO
+from catalog.tables.manifests import ManifestPlan, ManifestReader
+from catalog.tables.modes import compaction_reason
+from catalog.tables.versions import Version
+
+COMPACTION = "strandline.compaction"
+"""The summary property that asks for a compaction, and says why."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a commit does to the set of live files; data files and position-delete files alike.
+
+    `matched` rows existed before and are replaced or gone; `mode` and `reason` say how, and why so.
+    """
+
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[ManifestEntry, ...] = ()
+    rows: int = 0
+    matched: int = 0
+    mode: str = ""
+    reason: str = ""
+    operation: Operation | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.added and not self.removed
+
+    def named(self, properties: Mapping[str, str]) -> Delta:
+        return replace(self, properties={**self.properties, **properties})
+
+    def kind(self) -> Operation:
+        """Iceberg's own word for it: rows only came, only went, or both."""
+        if self.operation is not None:
+            return self.operation
+        if not self.removed and all(file.content == 0 for file in self.added):
+            return Operation.APPEND
+        if not any(file.content == 0 for file in self.added):
+            return Operation.DELETE
+        return Operation.OVERWRITE
+
+
+def produce(
+    version: Version,
+    delta: Delta,
+    io: CommitIO,
+    reader: ManifestReader,
+    *,
+    branch: str = MAIN_BRANCH,
+    snapshot_id: int | None = None,
+) -> tuple[Snapshot, list[TableUpdate]]:
+    """Writes the delta's manifests and manifest list, all in flight on return; the updates await the commit."""
+    metadata, parent = version.metadata, version.head(branch)
+    snapshot_id = snapshot_id or metadata.new_snapshot_id()
+    sequence = metadata.next_sequence_number()
+    plan = ManifestPlan(version, io, reader, snapshot_id, sequence)
+    manifests = plan.write(parent, delta.added, delta.removed)
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent else None,
+        sequence_number=sequence,
+        # Strictly later than anything before in this table: "as of" a time must name one snapshot.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms + 1),
+        manifest_list=plan.write_list(parent, manifests),
+        summary=summarise(version, delta, parent),
+        schema_id=metadata.current_schema_id,
+    )
+    return snapshot, [AddSnapshotUpdate(snapshot=snapshot), set_ref(branch, snapshot.snapshot_id)]
+
+
+def noted(snapshot: Snapshot | None, name: str) -> str:
+    """A property from a snapshot's summary; empty if it is not there."""
+    return str(snapshot.summary[name] or "") if snapshot is not None and snapshot.summary is not None else ""
+
+
+def set_ref(name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=kind,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def summarise(version: Version, delta: Delta, parent: Snapshot | None) -> Summary:
+    collector, specs = SnapshotSummaryCollector(), version.metadata.specs()
+    for file in delta.added:
+        collector.add_file(file, version.schema, specs[file.spec_id])
+    for entry in delta.removed:
+        collector.remove_file(entry.data_file, version.schema, specs[entry.data_file.spec_id])
+    # pyiceberg adds the totals up for every operation but "replace", for which the sums are the same.
+    counted = Summary(operation=Operation.OVERWRITE, **collector.build(), **delta.properties)
+    totals = update_snapshot_summaries(counted, parent.summary if parent else None)
+    summary = Summary(operation=delta.kind(), **totals.additional_properties)
+    wanted = compaction_reason(
+        int(summary["total-records"] or 0),
+        int(summary["total-position-deletes"] or 0),
+        int(summary["total-delete-files"] or 0),
+    )
+    if wanted:
+        summary[COMPACTION] = wanted
+    return summary

@@ -1,0 +1,125 @@
+"""What a table is and holds, from its metadata and manifests alone: no data file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.types import NestedField, PrimitiveType
+
+from catalog.tables.fileio import ObjectIO
+from catalog.tables.live import LiveFiles
+from catalog.tables.manifests import ManifestReader
+from catalog.tables.modes import compaction_reason
+from catalog.tables.versions import Version
+from catalog.tables.writes import KEY, MODE
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and what the files' statistics say about it; None where they say nothing.
+
+    `low` and `high` bound the values, deleted rows included; long texts are cut, so they need not occur.
+    """
+
+    name: str
+    type: str
+    required: bool
+    doc: str | None
+    low: Any = None
+    high: Any = None
+    nulls: int | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """`rows` are live ones. `committed_ms` is the last commit's time: how fresh the table is."""
+
+    name: str
+    uuid: str
+    location: str
+    mode: str
+    key: tuple[str, ...]
+    partition: tuple[str, ...]
+    sort: tuple[str, ...]
+    rows: int
+    files: int
+    bytes: int
+    pending_deletes: int
+    delete_files: int
+    manifests: int
+    snapshots: int
+    snapshot_id: int | None
+    committed_ms: int | None
+    tags: dict[str, int]
+    needs_compaction: str | None
+    columns: tuple[Column, ...]
+    properties: dict[str, str]
+
+
+def describe_table(version: Version, io: ObjectIO, reader: ManifestReader) -> Description:
+    metadata, schema, head = version.metadata, version.schema, version.head()
+    live = LiveFiles.of(io, reader, head, version.name)
+    files = [file.file for file in live.data]
+    stored = sum(file.record_count for file in files)
+    deleted = sum(entry.data_file.record_count for entry in live.deletes)
+    names = {field_id: name for name, field_id in schema._name_to_id.items()}
+    return Description(
+        name=version.name,
+        uuid=version.uuid,
+        location=metadata.location,
+        mode=version.properties.get(MODE, "cow"),
+        key=tuple(name for name in version.properties.get(KEY, "").split(",") if name),
+        partition=tuple(f"{f.transform}({names[f.source_id]})" for f in metadata.spec().fields),
+        sort=tuple(f"{names[f.source_id]} {f.direction.value}" for f in metadata.sort_order().fields),
+        rows=stored - deleted,
+        files=len(files),
+        bytes=sum(file.file_size_in_bytes for file in files),
+        pending_deletes=deleted,
+        delete_files=len(live.deletes),
+        manifests=live.manifests,
+        snapshots=len(metadata.snapshots),
+        snapshot_id=head.snapshot_id if head else None,
+        committed_ms=head.timestamp_ms if head else None,
+        tags={n: r.snapshot_id for n, r in metadata.refs.items() if r.snapshot_ref_type == SnapshotRefType.TAG},
+        needs_compaction=compaction_reason(stored, deleted, len(live.deletes)),
+        columns=tuple(_column(field, files) for field in schema.fields),
+        properties=dict(version.properties),
+    )
+
+
+def _column(field: NestedField, files: Iterable[DataFile]) -> Column:
+    lows, highs, nulls = [], [], 0
+    known = isinstance(field.field_type, PrimitiveType)
+    for file in files:
+        counted = (file.null_value_counts or {}).get(field.field_id)
+        if counted is None:
+            # The file is older than the column, which is null in all of it; or it has no statistics.
+            known = known and bool(file.value_counts)
+            nulls += file.record_count
+            continue
+        nulls += counted
+        if counted < file.record_count:
+            low, high = (
+                (file.lower_bounds or {}).get(field.field_id),
+                (file.upper_bounds or {}).get(field.field_id),
+            )
+            if low is None or high is None or not isinstance(field.field_type, PrimitiveType):
+                known = False
+                continue
+            lows.append(from_bytes(field.field_type, low))
+            highs.append(from_bytes(field.field_type, high))
+    bounded = known and lows
+    return Column(
+        name=field.name,
+        type=str(field.field_type),
+        required=field.required,
+        doc=field.doc,
+        low=min(lows) if bounded else None,
+        high=max(highs) if bounded else None,
+        nulls=nulls if isinstance(field.field_type, PrimitiveType) else None,
+    )

@@ -1,0 +1,142 @@
+"""The tables' objects, hashed and compared with the leaf of the commit that added each. Reads only.
+
+What must be there: the metadata file each table's last leaf speaks of, and all that its snapshots reach: manifest
+lists, manifests, data and delete files, and the attestations that say what each should be. An object of
+another length or digest is a fault wherever it is met; one that is gone is a fault only if the table's
+metadata still reaches it. So nothing is asked of dropped tables, of expired snapshots, or of files that only
+those needed. If the table moved on meanwhile (an expiry, say), what was missing is looked at once more, from
+its new metadata.
+
+A file that no leaf of the timeline added (from before the first look at a table) cannot be compared: it is
+counted as uncovered, and is no fault.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import load_file_io
+
+from catalog.errors import LakeError, NotFound, Unverified
+from catalog.timeline import keys
+from catalog.timeline.attest import Attestation, Attestations, key_of
+from catalog.timeline.away import explained
+from catalog.timeline.faults import Crew, Fault, Findings, Progress
+from catalog.timeline.leaf import Leaf
+from catalog.timeline.moves import TableState
+from catalog.timeline.store import Database
+from catalog.timeline.table_walk import Commit, TableWalk
+
+ATTESTATIONS_HELD = 256
+
+
+@dataclass
+class ObjectVerification:
+    """All tables of the timeline, or with `start`, only what commits from that index on added."""
+
+    db: Database
+    attestations: Attestations
+    catalog: Catalog
+    start: int
+    size: int
+    findings: Findings
+    progress: Progress
+    objects: int = 0
+    length: int = 0
+    uncovered: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._commit = lru_cache(ATTESTATIONS_HELD)(self._load_commit)
+
+    def run(self, crew_of: Callable[[], Crew]) -> None:
+        """`crew_of()` makes a crew; each table has its own, so that it is finished before the next begins."""
+        for key, value in self.db.scan(b"state/", keys.after(b"state/")):
+            (uuid,) = keys.unpack_uuids(key[-16:])
+            state = TableState.decode(value)
+            last = self._leaf_at(keys.table(uuid, state.sequence - 1))
+            if state.dropped or state.metadata_location is None or last is None or last[0] < self.start:
+                continue
+            io = load_file_io(self.catalog.properties, state.metadata_location)
+            walk = TableWalk(self, uuid, state.name, io)
+            with crew_of() as crew:
+                walk.table(last, state.metadata_location, crew)
+            for fault in self._again(walk, uuid, state, crew_of) if walk.gone else walk.wrong:
+                self.findings.add(fault)
+            self._commit.cache_clear()
+
+    def _again(self, walk: TableWalk, uuid: str, state: TableState, crew_of: Callable[[], Crew]) -> Sequence[Fault]:
+        """Something is missing. If the table is where it was, that is a fault; else its new state decides."""
+        try:
+            with explained(state.name):
+                table = self.catalog.load_table(state.name)
+        except NotFound:  # dropped meanwhile
+            return walk.wrong
+        except LakeError:
+            raise
+        except Exception:  # its metadata cannot be read: it is among the faults already
+            return [*walk.wrong, *walk.gone]
+        if table.metadata_location == state.metadata_location or str(table.metadata.table_uuid) != uuid:
+            return [*walk.wrong, *walk.gone]
+        second = TableWalk(self, uuid, state.name, table.io)
+        with crew_of() as crew:
+            second.snapshots(table.metadata, crew)
+        return [*dict.fromkeys([*walk.wrong, *second.wrong, *second.gone])]
+
+    def count(self, length: int) -> None:
+        with self._lock:
+            self.objects += 1
+            self.length += length
+            self.progress("objects", self.objects, 0)
+
+    def commits(self, snapshot_id: int, uuid: str) -> Iterator[tuple[int, Leaf]]:
+        """The leaves that added a snapshot of this id, this table's first: a clone shares another's files."""
+        own = self._leaf_at(keys.snapshot(snapshot_id, uuid))
+        if own is not None:
+            yield own
+        prefix = keys.snapshot(snapshot_id)
+        for key, _ in self.db.scan(prefix, keys.after(prefix)):
+            if key != keys.snapshot(snapshot_id, uuid) and (other := self._leaf_at(key)) is not None:
+                yield other
+
+    def commit(self, index: int, leaf: Leaf) -> Commit | Fault:
+        """The commit with its attestation, or what is wrong with that: each is read once and kept a while."""
+        return self._commit(index, leaf)
+
+    def _load_commit(self, index: int, leaf: Leaf) -> Commit | Fault:
+        assert leaf.snapshot_id is not None
+        key = key_of(leaf.table_uuid, leaf.snapshot_id)
+        commit = Commit(index, leaf, {}, None)
+        name = f"s3://{self.attestations.bucket}/{key}"
+        try:
+            with explained(key):
+                data = self.attestations.s3.get_object(Bucket=self.attestations.bucket, Key=key)["Body"].read()
+            found = Attestation.decode(data)
+        except NotFound:
+            return commit.fault(name, "it is gone")
+        except Unverified:
+            return commit.fault(name, "it is not an attestation")
+        says = (leaf.table_uuid, leaf.snapshot_id, leaf.manifest_list_sha256, leaf.content_root)
+        changes = (leaf.content_count, leaf.changes_root, leaf.changes_count)
+        if says != (found.table_uuid, found.snapshot_id, found.manifest_list.sha256, found.content_root) or (
+            changes != (len(found.entries), found.changes_root, found.changes_count)
+        ):
+            return commit.fault(name, "it is not the attestation that the commit's leaf was made from")
+        self.count(len(data))
+        entries = {entry.path: entry for entry in found.entries}
+        return replace(commit, entries=entries, manifest_list=found.manifest_list)
+
+    def _leaf_at(self, key: bytes) -> tuple[int, Leaf] | None:
+        stored = self.db.get(key)
+        if stored is None:
+            return None
+        index = keys.unpack(stored)[0]
+        data = self.db.get(keys.leaf(index))
+        try:
+            return None if data is None else (index, Leaf.decode(data))
+        except Unverified:  # which the tree's verification has named
+            return None

@@ -1,0 +1,145 @@
+"""`strandline demo`: the main job end to end on the embedded cloud, each step real and each number measured here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from catalog.errors import Internal, Unverified
+from catalog.lake import Lake, open_lake
+from catalog.merkle.note import VerifierKey
+from catalog.merkle.proof import verify as verify_proof
+from catalog.settings import load_settings
+from cli.output import Output
+from infra.local.cloud import EmbeddedCloud
+
+TABLE = "bronze.tide_gauges"
+SCHEMA = {"station": "string", "metres": "double", "read_at": "timestamptz"}
+STATIONS = ("Brest", "Newlyn", "Cuxhaven", "Aberdeen", "Reykjavik")
+
+
+class Steps:
+    """Numbers the steps, times them, and keeps what each one found for `--output json`."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.done: list[dict[str, Any]] = []
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[dict[str, Any]]:
+        found: dict[str, Any] = {}
+        began = time.perf_counter()
+        with self._output.progress(title):
+            yield found
+        seconds = time.perf_counter() - began
+        self.done.append({"step": title, "seconds": round(seconds, 3), **found})
+        self._output.caption(f"[bold]{len(self.done)}. {title}[/]  [dim]{seconds:.2f} s[/]")
+        for line in str(found.get("shown", "")).splitlines():
+            self._output.caption(f"   {line}")
+
+
+def run_demo(output: Output, *, keep: bool) -> None:
+    steps = Steps(output)
+    cloud = EmbeddedCloud()
+    try:
+        with steps.step("The lake starts: the CDK stacks, in memory, on loopback") as found:
+            cloud.start()
+            found["shown"] = "\n".join(f"{name}: {state}" for name, state in cloud.status()["stacks"].items())
+        os.environ.update(cloud.environment("person"))
+        _show(steps, cloud, open_lake(load_settings()))
+        _close(output, steps, cloud, keep)
+    finally:
+        cloud.stop()
+
+
+def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
+    with steps.step("Four commits to a table: create, two inserts, one upsert") as found:
+        _commit(lake)
+        rows = lake.tables.scan(TABLE).sort_by("station")
+        found["rows"] = rows.num_rows
+        found["shown"] = (
+            f"{TABLE} holds {rows.num_rows} rows after {len(lake.tables.load(TABLE).snapshots())} snapshots"
+        )
+
+    with steps.step("The sequencer's function puts each into the timeline and signs the head") as found:
+        cloud.wait_until_idle()
+        head = lake.timeline.head()
+        found["size"] = head.checkpoint.size
+        found["shown"] = head.note.decode().strip()
+
+    with steps.step("Every commit is a leaf") as found:
+        leaves = list(lake.timeline.commits_since(TABLE))
+        found["leaves"] = [index for index, _ in leaves]
+        found["shown"] = "\n".join(
+            f"{index:>3}  {leaf.operation:<10} snapshot {leaf.snapshot_id}  {_time(leaf.sequenced_ms)}"
+            for index, leaf in leaves
+        )
+
+    with steps.step("As of before the upsert, proven against the signed head") as found:
+        inserted = [index for index, leaf in leaves if leaf.operation == "append"][-1]
+        past = lake.timeline.as_of(TABLE, index=inserted)
+        before = lake.tables.scan(TABLE, where="station = 'Brest'", as_of=past.snapshot_id)
+        after = lake.tables.scan(TABLE, where="station = 'Brest'")
+        found["before"], found["after"] = before["metres"].to_pylist(), after["metres"].to_pylist()
+        found["shown"] = f"Brest then: {found['before']} m, now: {found['after']} m"
+
+    with steps.step("A proof file, checked with nothing but the public key") as found:
+        index = leaves[-1][0]
+        entry, proof = lake.timeline.source.entry(index, head.checkpoint.size), lake.timeline.proof(index)
+        (key,) = {key for _, key in lake.timeline.source.keyring().keys}
+        verify_proof(proof, entry, [VerifierKey.parse(str(key))], origin=lake.settings.origin)
+        found["proof_bytes"] = len(proof)
+        found["shown"] = f"key {key}\nleaf {index} is in the tree; the proof has {len(proof)} bytes"
+
+    with steps.step("One byte of one data file is flipped, and the lake names the commit and the object") as found:
+        flipped = _flip_one_byte(lake)
+        try:
+            lake.verifier.verify(deep=True).check()
+        except Unverified as error:
+            found["flipped"], found["named"] = flipped, error.message
+            found["shown"] = f"flipped: {flipped}\nverify --deep: {error.message}"
+        else:
+            raise Internal(f"the flipped byte in {flipped} was not found")
+
+
+def _commit(lake: Lake) -> None:
+    lake.tables.create(TABLE, SCHEMA, mode="mor", key=["station"])
+    noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    rows = [{"station": s, "metres": round(1.5 + n * 0.7, 1), "read_at": noon} for n, s in enumerate(STATIONS)]
+    lake.tables.insert(TABLE, rows[:3])
+    lake.tables.insert(TABLE, rows[3:])
+    lake.tables.upsert(TABLE, [{"station": "Brest", "metres": 6.9, "read_at": noon}])
+
+
+def _flip_one_byte(lake: Lake) -> str:
+    """What somebody with write access to the bucket could do, past every API of the lake."""
+    task = next(iter(lake.tables.plan_scan(TABLE).plan_files()))
+    path: str = task.file.file_path
+    where = dict(zip(("Bucket", "Key"), path.removeprefix("s3://").split("/", 1), strict=True))
+    data = bytearray(lake.s3.get_object(**where)["Body"].read())
+    data[len(data) // 2] ^= 1
+    lake.s3.put_object(**where, Body=bytes(data))
+    return path
+
+
+def _close(output: Output, steps: Steps, cloud: EmbeddedCloud, keep: bool) -> None:
+    output.caption(
+        "\nNext: [bold]strandline dev[/] keeps a lake up; docs/guide/first-ten-minutes.md shows what to type in it."
+    )
+    if output.is_json:
+        output.data({"steps": steps.done})
+    if keep:
+        output.caption(f"Kept up. In another terminal: export STRANDLINE_DEV={cloud.endpoint.url}; Ctrl-C ends it.")
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            output.caption("stopping")
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]

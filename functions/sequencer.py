@@ -1,0 +1,128 @@
+"""The sequencer's function: its queue is the one way in, for hints that a table moved and for all other work.
+
+The lake stays warm between invocations. A fenced or failed sequencer has let its database go by itself, and
+opens it again at the next invocation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from catalog.errors import Decision, LakeError, as_lake_error
+from catalog.events import Compact, SequencerMessage, Sweep, parse_message
+from catalog.lake import Lake, open_lake
+from catalog.logs import configure_logs, correlation
+from catalog.settings import load_settings
+from catalog.timeline.sequencer import Outcome, Request
+
+log = logging.getLogger(__name__)
+
+Messages = dict[str, SequencerMessage]
+"""Message id -> the message."""
+
+
+@cache
+def lake() -> Lake:
+    settings = load_settings()
+    configure_logs("sequencer", settings.log_level)
+    return open_lake(settings)
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """SQS records in, partial batch response out: a message that is not served comes again."""
+    refused = _serve(event["Records"])
+
+    def judge(record: SQSRecord) -> None:
+        if record.message_id in refused:
+            raise refused[record.message_id]
+
+    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+    return process_partial_response(event=event, record_handler=judge, processor=processor, context=context)
+
+
+def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
+    """Message id -> why it was not served. All requests are one run; one bad message spoils nothing."""
+    began = time.perf_counter()
+    lake()  # settings first: what is logged below is logged as they say
+    messages, refused = _parse(records)
+    ids = {message.correlation_id for message in messages.values()}
+    # A batch about one piece of work runs under its id; one about many has each id in its own lines only.
+    with correlation(ids.pop() if len(ids) == 1 else None):
+        leaves, size = _run(messages, refused)
+        for message_id, error in refused.items():
+            _log_refusal(message_id, messages.get(message_id), error)
+        log.info(
+            "batch sequenced",
+            extra={
+                "messages": len(records),
+                "refused": len(refused),
+                "leaves": leaves,
+                "size": size,
+                "duration_ms": round((time.perf_counter() - began) * 1000, 1),
+            },
+        )
+    return refused
+
+
+def _parse(records: list[dict[str, Any]]) -> tuple[Messages, dict[str, LakeError]]:
+    messages, refused = Messages(), dict[str, LakeError]()
+    for record in records:
+        try:
+            messages[record["messageId"]] = parse_message(record["body"])
+        except LakeError as error:
+            refused[record["messageId"]] = error
+    return messages, refused
+
+
+def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
+    """Serves requests, then sweeps, then compacts; gives the number of new leaves and the size of the tree."""
+    requests: dict[str, Request] = {
+        sender: message for sender, message in messages.items() if not isinstance(message, Sweep | Compact)
+    }
+    sweeps = [sender for sender, message in messages.items() if isinstance(message, Sweep)]
+    compacts = [sender for sender, message in messages.items() if isinstance(message, Compact)]
+    sequencer, senders = lake().sequencer, list(requests)
+    outcomes = list[Outcome]()
+
+    def attempt(work: Callable[[], Outcome | None], asked_by: list[str]) -> Outcome | None:
+        try:
+            return work()
+        except Exception as error:
+            # Nothing of this run is acknowledged: its messages come again, and find done what was done.
+            refused.update(dict.fromkeys(asked_by, as_lake_error(error)))
+            return None
+
+    if requests or not (sweeps or compacts):
+        served = attempt(lambda: sequencer.handle(list(requests.values())), senders)
+        if served is not None:
+            refused.update({senders[position]: error for position, error in served.failed.items()})
+            outcomes.append(served)
+    if sweeps:
+        swept = attempt(sequencer.sweep, sweeps)
+        if swept is not None:
+            # A table that cannot be sequenced is not mended by sweeping again at once: the schedule does that.
+            for error in swept.failed.values():
+                log.error("table not swept", extra={"table": error.subject, **error.as_dict()})
+            outcomes.append(swept)
+    if compacts:
+        attempt(sequencer.compact, compacts)
+    return sum(len(outcome.leaves) for outcome in outcomes), max((o.size for o in outcomes), default=0)
+
+
+def _log_refusal(message_id: str, message: SequencerMessage | None, error: LakeError) -> None:
+    level = logging.WARNING if error.kind.decision is Decision.RETRY else logging.ERROR
+    with correlation(None if message is None else message.correlation_id):
+        extra = {
+            "message_id": message_id,
+            "kind": None if message is None else message.kind,
+            "table": getattr(message, "table", None),
+            "error": error.as_dict(),
+        }
+        log.log(level, "message refused", extra=extra)

@@ -1,0 +1,29 @@
+"""The CDK app: `cdk deploy` runs this on AWS, `infra.local` in the embedded cloud. Both get the same stacks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aws_cdk import App, Tags
+
+from infra.stacks.compute import ComputeStack
+from infra.stacks.storage import StorageStack
+from infra.stage import ROOT, load_stage
+
+
+def build_app(context: dict[str, Any] | None = None, outdir: str | None = None) -> App:
+    """The whole lake for the stage that the context names. Needs no account, no credentials, no Docker."""
+    settings = {**json.loads((ROOT / "cdk.json").read_text())["context"], **(context or {})}
+    app = App(context=settings, outdir=outdir, analytics_reporting=False)
+    # What `cdk -c stage=prod` says comes through the app's own context, and wins.
+    stage = load_stage(app.node.try_get_context("stage"), settings)
+    storage = StorageStack(app, stage.resource("storage"), stage=stage)
+    ComputeStack(app, stage.resource("compute"), stage=stage, storage=storage)
+    for key, value in stage.tags().items():
+        Tags.of(app).add(key, value)
+    return app
+
+
+if __name__ == "__main__":
+    build_app().synth()

@@ -1,0 +1,1 @@
+"""Lambda: the deployed functions, run in awslambdaric worker processes."""

@@ -1,0 +1,1 @@
+"""EMR Serverless: job runs that are local Spark drivers."""

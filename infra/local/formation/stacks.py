@@ -1,0 +1,48 @@
+"""moto's stacks, mended: a stack that cannot be created leaves nothing behind, and JSON is read as JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+from contextlib import suppress
+from typing import Any
+
+from moto.cloudformation.models import CloudFormationBackend, Stack
+
+
+@functools.cache
+def mend_stacks() -> None:
+    """Applied once per process."""
+    _roll_back_failed_stacks()
+    _read_json_as_json()
+
+
+def _roll_back_failed_stacks() -> None:
+    """AWS: a failed creation is rolled back. moto keeps a stack that raises whenever it is looked at."""
+    original = CloudFormationBackend.create_stack
+
+    def create_stack(self: CloudFormationBackend, *arguments: Any, **named: Any) -> Stack:
+        before = set(self.stacks)
+        try:
+            return original(self, *arguments, **named)
+        except BaseException:
+            for stack_id in set(self.stacks) - before:
+                stack = self.stacks.pop(stack_id)
+                with suppress(Exception):  # the first failure is the one to tell
+                    stack.resource_map.delete()
+            raise
+
+    CloudFormationBackend.create_stack = create_stack
+
+
+def _read_json_as_json() -> None:
+    """moto gives every template to a pure-Python YAML parser first: seconds for templates the size of ours."""
+    original = Stack.parse_template
+
+    def parse_template(template: str) -> dict[str, Any]:
+        if template.lstrip().startswith("{"):
+            parsed: dict[str, Any] = json.loads(template)
+            return parsed
+        return original(template)
+
+    Stack.parse_template = staticmethod(parse_template)

@@ -1,0 +1,162 @@
+"""The listener: a request comes in, the deployed API decides, the function answers.
+
+Never listens beyond loopback. Routes are served as they stand now: a stage's deployments are not kept apart.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
+
+from infra.local.awslambda.invoking import Invocation, Invoke, function_name_of, is_throttled
+from infra.local.clock import Clock, SystemClock
+from infra.local.endpoint import Endpoint
+from infra.local.gateway import cors
+from infra.local.gateway.answer import LAMBDA_LIMIT, REQUEST_LIMIT, MalformedAnswerError, read_answer, refusal
+from infra.local.gateway.authorizer import Authorizer, DeniedError
+from infra.local.gateway.deployed import Api, DeployedApis, Integration
+from infra.local.gateway.event import build_event
+from infra.local.gateway.issuer import Issuer
+from infra.local.gateway.routing import API_PREFIX, choose_api, choose_route, choose_stage
+from infra.local.gateway.throttle import Throttle
+from infra.local.requests import RequestLog
+
+ISSUER_PREFIX = "/_issuer"
+
+_log = logging.getLogger(__name__)
+
+
+class _Handler(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_request(self, *args: object, **kwargs: object) -> None:
+        """An API without access logs keeps none."""
+
+
+class Gateway:
+    """Every deployed HTTP API on one loopback port, and the issuer of the tokens they ask for below
+    `/_issuer`.
+
+    The port is bound on creation, so that `issuer.url` can go into the stacks before anything is deployed.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, log: RequestLog, invoke: Invoke, clock: Clock | None = None, port: int = 0
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._apis = DeployedApis(endpoint, log)
+        self._invoke = invoke
+        self._authorizer = Authorizer(self._clock)
+        self._throttle = Throttle()
+        self._server = make_server("127.0.0.1", port, self._answer, threaded=True, request_handler=_Handler)
+        self._thread = threading.Thread(target=self._listen, name="api-gateway", daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.port}"
+        self.issuer = Issuer(f"{self.url}{ISSUER_PREFIX}", self._clock)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=10)
+
+    def sync(self) -> None:
+        """Needed only after moto's state was changed past its API; what goes through the API is noticed."""
+        self._apis.forget()
+
+    def url_of(self, api_id: str) -> str:
+        """Where this API answers, whatever else is deployed: what stands for its ApiEndpoint."""
+        return f"{self.url}{API_PREFIX}{api_id}"
+
+    def _listen(self) -> None:
+        self._server.serve_forever(poll_interval=0.02)  # how long `stop` may take
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        request = Request(environ)
+        request.get_data()  # always: what is left unread would be taken for the connection's next request
+        path = environ["RAW_URI"].partition("?")[0]
+        try:
+            response = self._serve(request, path)
+        except Exception:
+            _log.exception("the gateway failed on %s %s", request.method, path)
+            response = refusal(500)
+        return response(environ, start_response)
+
+    def _serve(self, request: Request, path: str) -> Response:
+        if path.startswith(f"{ISSUER_PREFIX}/"):
+            document = self.issuer.document(path.removeprefix(ISSUER_PREFIX))
+            return Response(document, 200, mimetype="application/json") if document else refusal(404)
+        apis = self._apis.current()
+        api, path = choose_api(apis, request.host, path)
+        if api is None:
+            _log.info("%s %s is for none of the APIs %s", request.method, path, ", ".join(apis) or "(none deployed)")
+            return refusal(404)
+        if api.cors and cors.is_preflight(request):
+            return cors.preflight(request, api.cors)
+        return cors.apply(request, self._call(request, api, path), api.cors)
+
+    def _call(self, request: Request, api: Api, path: str) -> Response:
+        stage, inner = choose_stage(api, path)
+        match = choose_route(api, request.method, inner) if stage else None
+        if stage is None or match is None:
+            return refusal(404)
+        if len(request.get_data()) > REQUEST_LIMIT:
+            return refusal(413)
+        try:
+            identity = self._authorizer.authorize(request, match.route)
+        except DeniedError as denied:
+            _log.info("%s %s refused with %d: %s", request.method, path, denied.status, denied.reason)
+            return refusal(denied.status, **({"WWW_Authenticate": denied.challenge} if denied.challenge else {}))
+        if not self._throttle.admits(api.id, stage, match.route.key):
+            return refusal(429)
+        event = build_event(request, api, stage, match, path, identity, self._clock.now())
+        response = self._run(match.route.integration, event)
+        response.headers["Apigw-Requestid"] = event["requestContext"]["requestId"]
+        return response
+
+    def _run(self, integration: Integration | None, event: dict[str, Any]) -> Response:
+        if integration is None or integration.kind != "AWS_PROXY" or integration.payload_format != "2.0":
+            _log.error("%s: only Lambda with payload format 2.0 is served, not %s", event["routeKey"], integration)
+            return refusal(500)
+        payload = json.dumps(event).encode()
+        if len(payload) > LAMBDA_LIMIT:
+            return refusal(413)
+        name = function_name_of(integration.uri)
+        call = _in_background(self._invoke, name, payload)
+        try:
+            invocation = call.result(integration.timeout_seconds)
+            if invocation.function_error:
+                _log.warning("%s raised: %s", name, invocation.payload.decode()[:2000])
+                return refusal(500)
+            return read_answer(invocation.payload)
+        except TimeoutError:
+            return refusal(504)  # the function runs on, as on AWS
+        except MalformedAnswerError as error:
+            _log.warning("%s gave no valid answer: %s", name, error)
+            return refusal(500)
+        except Exception as error:
+            if is_throttled(error):
+                return refusal(503)
+            raise
+
+
+def _in_background(invoke: Invoke, name: str, payload: bytes) -> Future[Invocation]:
+    """A thread of its own per call: a pool would make one slow function keep the others waiting."""
+    call: Future[Invocation] = Future()
+
+    def run() -> None:
+        try:
+            call.set_result(invoke(name, payload))
+        except BaseException as error:
+            call.set_exception(error)
+
+    threading.Thread(target=run, name=f"call-{name}", daemon=True).start()
+    return call

@@ -1,0 +1,128 @@
+"""Where moto is kinder than AWS: stale Glue versions, S3 event records, unknown CloudFormation types.
+
+Each patch states what AWS does. Patches are applied once per process, before moto serves anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import threading
+import uuid
+from typing import Any
+from urllib.parse import quote_plus
+
+from moto.core.exceptions import JsonRESTError
+from moto.core.utils import iso_8601_datetime_with_milliseconds
+from moto.glue.models import GlueBackend
+from moto.glue.responses import GlueResponse
+from moto.iam.access_control import IAMPolicy
+from moto.s3 import notifications
+from moto.s3.models import FakeBucket
+
+from infra.local.sqs.queues import mend_queues
+
+_glue_updates = threading.Lock()
+_sequencer = itertools.count(0x0055AED6DCD90281)
+
+
+@functools.cache
+def harden_moto() -> None:
+    """Applies every patch; the second call in a process does nothing."""
+    _keep_objects_in_memory()
+    _refuse_stale_glue_versions()
+    _send_s3_records_as_aws_does()
+    _honour_tls_conditions()
+    mend_queues()
+
+
+def _keep_objects_in_memory() -> None:
+    """moto spools objects over 16 MB into a temporary file; nothing of ours touches a disk."""
+    os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)
+
+
+def _refuse_stale_glue_versions() -> None:
+    """AWS: UpdateTable with a VersionId that is no longer current is a ConcurrentModificationException.
+
+    Iceberg's commit over Glue is this compare-and-swap and nothing else; moto ignores the field, so two commits
+    would both be acknowledged and one would vanish.
+    """
+    original = GlueResponse.update_table
+
+    def update_table(self: GlueResponse) -> Any:
+        expected = self.parameters.get("VersionId")
+        backend: GlueBackend = self.glue_backend
+        with _glue_updates:
+            if expected is not None:
+                database, name = self.parameters["DatabaseName"], self.parameters["TableInput"]["Name"]
+                current = backend.get_table(database, name).as_dict()["VersionId"]
+                if str(expected) != current:
+                    raise JsonRESTError(
+                        "ConcurrentModificationException",
+                        f"Update table failed due to concurrent modifications: version {expected} is not {current}.",
+                    )
+            return original(self)
+
+    GlueResponse.update_table = update_table
+
+
+def _send_s3_records_as_aws_does() -> None:
+    """AWS: one event per object made, with version, sequencer and identities, and the key form-encoded but for `/`."""
+    original = notifications.send_event
+
+    def send_event(account_id: str, event_name: Any, bucket: Any, key: Any) -> None:
+        put = notifications.S3NotificationEvent.OBJECT_CREATED_PUT_EVENT
+        if event_name == put and key.multipart is not None:
+            return  # completing a multipart upload is one event on AWS; moto sends a Put before it
+        original(account_id, event_name, bucket, key)
+
+    notifications.send_event = send_event
+    notifications._get_s3_event = _s3_event
+
+
+def _s3_event(event_name: str, bucket: Any, key: Any, notification_id: str) -> dict[str, Any]:
+    stored = {"key": quote_plus(key.name, safe="/*"), "size": key.size, "eTag": key.etag.strip('"')}
+    if bucket.is_versioned:
+        stored["versionId"] = key.version_id
+    stored["sequencer"] = f"{next(_sequencer):016X}"
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": bucket.region_name,
+        "eventTime": iso_8601_datetime_with_milliseconds(),
+        "eventName": event_name.removeprefix("s3:"),
+        "userIdentity": {"principalId": "AWS:EMBEDDED"},
+        "requestParameters": {"sourceIPAddress": "127.0.0.1"},
+        "responseElements": {
+            "x-amz-request-id": uuid.uuid4().hex[:16].upper(),
+            "x-amz-id-2": uuid.uuid4().hex,
+        },
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": notification_id,
+            "bucket": {"name": bucket.name, "ownerIdentity": {"principalId": "EMBEDDED"}, "arn": bucket.arn},
+            "object": stored,
+        },
+    }
+    return {"Records": [record]}
+
+
+def _honour_tls_conditions() -> None:
+    """AWS: a Deny on `aws:SecureTransport: false` stops plain HTTP only. moto reads no conditions and denies all.
+
+    Loopback stands for TLS here, so such a statement concerns nobody.
+    """
+
+    def get_permission(self: FakeBucket, action: str, resource: str) -> Any:
+        policy = json.loads(self.policy) if self.policy else {"Statement": []}
+        statements = [s for s in policy["Statement"] if not _only_for_plain_http(s)]
+        return IAMPolicy(json.dumps({**policy, "Statement": statements})).is_action_permitted(action, resource)
+
+    FakeBucket.get_permission = get_permission
+
+
+def _only_for_plain_http(statement: dict[str, Any]) -> bool:
+    secure = statement.get("Condition", {}).get("Bool", {}).get("aws:SecureTransport")
+    return statement["Effect"] == "Deny" and str(secure).lower() == "false"

@@ -1,0 +1,95 @@
+"""What reached the embedded cloud: one record per AWS request, with who made it. Tests count here, not in clients."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qs
+
+from infra.local.endpoint import principal_of
+
+# S3 names an operation by method and sub-resource; only those the lake's parts use are told apart.
+_S3_SUBRESOURCES = (
+    "uploads",
+    "uploadId",
+    "delete",
+    "tagging",
+    "policy",
+    "notification",
+    "versions",
+    "list-type",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the gate saw it. `action` is an API action for JSON and query services, a method for S3."""
+
+    principal: str
+    service: str
+    method: str
+    path: str
+    query: str
+    action: str
+    status: int = 0
+
+    @classmethod
+    def from_environ(cls, environ: dict[str, Any]) -> Request:
+        authorization = environ.get("HTTP_AUTHORIZATION", "")
+        query = environ.get("QUERY_STRING", "")
+        credential = authorization.partition("Credential=")[2].split(",")[0].split("/")
+        service = credential[3] if len(credential) == 5 else "s3"
+        principal = principal_of(authorization)
+        if not authorization and "X-Amz-Credential" in query:  # a presigned URL
+            principal = parse_qs(query)["X-Amz-Credential"][0].split("/")[0]
+        return cls(
+            principal=principal,
+            service=service,
+            method=environ["REQUEST_METHOD"],
+            path=environ.get("PATH_INFO", ""),
+            query=query,
+            action=_action(service, environ, query),
+        )
+
+    def touches(self, text: str) -> bool:
+        return text in self.path
+
+
+def _action(service: str, environ: dict[str, Any], query: str) -> str:
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    if target:
+        return str(target.rpartition(".")[2])
+    method = str(environ["REQUEST_METHOD"])
+    if service != "s3":
+        return method
+    names = parse_qs(query, keep_blank_values=True)
+    found = next((name for name in _S3_SUBRESOURCES if name in names), None)
+    return f"{method}?{found}" if found else method
+
+
+class RequestLog:
+    """An append-only record of requests, safe to read while it grows."""
+
+    def __init__(self) -> None:
+        self._requests: list[Request] = []
+        self._lock = threading.Lock()
+
+    def add(self, request: Request, status: int) -> None:
+        with self._lock:
+            self._requests.append(replace(request, status=status))
+
+    def mark(self) -> int:
+        """A position; `since(mark)` gives what came after it."""
+        return len(self._requests)
+
+    def since(self, mark: int = 0, where: Callable[[Request], bool] | None = None) -> list[Request]:
+        with self._lock:
+            found = self._requests[mark:]
+        return [request for request in found if where is None or where(request)]
+
+    def counts(self, mark: int = 0) -> Counter[str]:
+        """`{"s3 PUT": 3, "glue GetTable": 1}` since the mark."""
+        return Counter(f"{request.service} {request.action}" for request in self.since(mark))

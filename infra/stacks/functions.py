@@ -1,0 +1,76 @@
+"""One way to declare a Lambda function of the lake: image, command, log group, no local storage."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_ecr_assets as ecr_assets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from catalog.settings import variable_of
+from infra.stage import ROOT, Stage
+
+# The image holds the code of three rooms and nothing else of the checkout; order matters, as in a .dockerignore.
+IMAGE_CONTENT = [
+    "*",
+    "!catalog",
+    "!functions",
+    "!pyproject.toml",
+    "!README.md",
+    "!requirements",
+    "!infra",
+    "infra/*",
+    "!infra/images",
+    "**/__pycache__",
+]
+
+
+class LakeFunction(Construct):
+    """`functions/<name>.py` behind its own role and log group. `extra` names the dependencies its image carries."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        stage: Stage,
+        name: str,
+        extra: str,
+        environment: dict[str, str],
+        timeout: Duration,
+        memory_mb: int,
+        concurrency: int | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        physical = stage.resource(name)
+        log_group = logs.LogGroup(
+            self,
+            "Logs",
+            log_group_name=f"/aws/lambda/{physical}",
+            retention=logs.RetentionDays.ONE_WEEK if stage.log_retention_days <= 7 else logs.RetentionDays.THREE_MONTHS,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log_group.grant_write(role)
+        self.function = lambda_.DockerImageFunction(
+            self,
+            "Function",
+            function_name=physical,
+            code=lambda_.DockerImageCode.from_image_asset(
+                str(ROOT),
+                file="infra/images/functions.Dockerfile",
+                build_args={"EXTRA": extra},
+                cmd=[f"functions.{name}.handler"],
+                exclude=IMAGE_CONTENT,
+                platform=ecr_assets.Platform.LINUX_ARM64,
+            ),
+            architecture=lambda_.Architecture.ARM_64,
+            role=role,
+            log_group=log_group,
+            timeout=timeout,
+            memory_size=memory_mb,
+            reserved_concurrent_executions=concurrency,
+            environment={**environment, variable_of("function"): name},
+        )

@@ -1,0 +1,36 @@
+"""A queue with its dead-letter queue: the only way work waits in this lake."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+RECEIVES_BEFORE_DEAD_LETTER = 5
+
+
+class WorkQueue(Construct):
+    """Messages a consumer with `consumer_timeout` works off; after five receives they are dead letters."""
+
+    def __init__(self, scope: Construct, id: str, *, name: str, consumer_timeout: Duration) -> None:
+        super().__init__(scope, id)
+        self.dead_letters = sqs.Queue(
+            self,
+            "DeadLetters",
+            queue_name=f"{name}-dead",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=Duration.days(14),
+        )
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            queue_name=name,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            # Lambda asks for six times the function's time-out, so that a throttled batch is not received twice.
+            visibility_timeout=Duration.seconds(6 * int(consumer_timeout.to_seconds())),
+            dead_letter_queue=sqs.DeadLetterQueue(
+                queue=self.dead_letters, max_receive_count=RECEIVES_BEFORE_DEAD_LETTER
+            ),
+        )

@@ -1,0 +1,96 @@
+"""What the lake keeps: its bucket, its Glue databases, the timeline's signing key, and the queue of landed files."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from catalog import places
+from infra.stacks.queues import WorkQueue
+from infra.stage import Stage
+
+LAYERS = ("bronze", "silver", "gold", "system")
+
+
+class StorageStack(Stack):
+    def __init__(self, scope: Construct, id: str, *, stage: Stage) -> None:
+        super().__init__(scope, id)
+        self._removal = RemovalPolicy.RETAIN if stage.retain_data else RemovalPolicy.DESTROY
+        self.landed = WorkQueue(self, "Landed", name=stage.resource("landed"), consumer_timeout=Duration.minutes(5))
+        self.bucket = self._lake_bucket()
+        self.announce_landed_files()
+        self.signing_key = self._signing_key(stage)
+        self._databases()
+
+    def _lake_bucket(self) -> s3.Bucket:
+        return s3.Bucket(
+            self,
+            "Lake",
+            versioned=True,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            removal_policy=self._removal,
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
+                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30)),
+            ],
+        )
+
+    def announce_landed_files(self) -> None:
+        """S3 -> SQS as a plain property of the bucket.
+
+        CDK's own helper does this with a custom resource, which is one more function to run, pay and trust; the
+        property needs the queue's policy to exist first, so the order is stated.
+        """
+        self.landed.queue.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sqs:SendMessage"],
+                resources=[self.landed.queue.queue_arn],
+                principals=[iam.ServicePrincipal("s3.amazonaws.com")],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
+        bucket = self.bucket.node.default_child
+        assert isinstance(bucket, s3.CfnBucket)
+        bucket.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+            queue_configurations=[
+                s3.CfnBucket.QueueConfigurationProperty(
+                    event="s3:ObjectCreated:*",
+                    queue=self.landed.queue.queue_arn,
+                    filter=s3.CfnBucket.NotificationFilterProperty(
+                        s3_key=s3.CfnBucket.S3KeyFilterProperty(
+                            rules=[s3.CfnBucket.FilterRuleProperty(name="prefix", value=places.LANDING)]
+                        )
+                    ),
+                )
+            ]
+        )
+        policy = self.landed.queue.node.find_child("Policy").node.default_child
+        bucket.node.add_dependency(policy)
+
+    def _signing_key(self, stage: Stage) -> secretsmanager.Secret:
+        return secretsmanager.Secret(
+            self,
+            "SigningKey",
+            secret_name=stage.resource("signing-key"),
+            description="Seed of the Ed25519 key that signs the timeline's checkpoints",
+            removal_policy=self._removal,
+            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
+        )
+
+    def _databases(self) -> None:
+        for layer in LAYERS:
+            database = glue.CfnDatabase(
+                self,
+                layer.capitalize(),
+                catalog_id=self.account,
+                database_input=glue.CfnDatabase.DatabaseInputProperty(
+                    name=layer, location_uri=self.bucket.s3_url_for_object(f"{places.TABLES}{layer}")
+                ),
+            )
+            database.apply_removal_policy(self._removal)

@@ -1,0 +1,50 @@
+"""A stage's settings, typed, and the one place names come from. Never creates a resource."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = "strandline"
+
+
+class StageError(ValueError):
+    """cdk.json does not describe a usable stage; the message lists every problem at once."""
+
+
+class Stage(BaseModel):
+    """One entry of `context.stages` in cdk.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9]{1,11}$")
+    origin: str = Field(pattern=r"^[^\s+]+$", description="the timeline's name in every checkpoint")
+    retain_data: bool = Field(description="keep buckets, keys and databases when the stack goes")
+    log_retention_days: int = Field(gt=0)
+    sweep_minutes: int = Field(gt=0, le=60, description="how often every table is caught up without being asked")
+
+    def resource(self, what: str) -> str:
+        """`strandline-dev-sequencer`: the one rule for physical names."""
+        return f"{PROJECT}-{self.name}-{what}"
+
+    def tags(self) -> dict[str, str]:
+        return {"project": PROJECT, "stage": self.name}
+
+
+def load_stage(name: str | None = None, context: dict[str, Any] | None = None) -> Stage:
+    """The named stage of cdk.json (its `context.stage` when no name is given)."""
+    if context is None:
+        context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    stages = context["stages"]
+    name = name or context["stage"]
+    if name not in stages:
+        raise StageError(f"cdk.json has no stage {name!r}; it has {', '.join(sorted(stages))}")
+    try:
+        return Stage(name=name, **stages[name])
+    except ValidationError as error:
+        problems = "\n".join(f"  {'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors())
+        raise StageError(f"stage {name!r} in cdk.json is not usable:\n{problems}") from None

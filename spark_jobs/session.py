@@ -1,0 +1,229 @@
+"""The one way to a Spark session: Iceberg over the Glue catalog, the same on EMR Serverless and on a laptop.
+
+`catalog_conf` is what every session needs, `local_conf` what a machine that is not EMR needs in its place.
+Nothing is written to a local disk: what Spark must put into files goes to memory (tmpfs) and is gone when the
+session ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog.errors import Conflict, Unavailable
+from spark_jobs import versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from catalog.settings import Settings
+
+CATALOG = "lake"
+
+ROOT = Path(__file__).resolve().parents[1]
+JARS_DIRECTORY = ROOT / "build" / "jars"
+TMPFS = Path("/dev/shm")  # noqa: S108 - memory is the point
+_SCRATCH = "strandline-spark-"
+_JUST_MADE = 60.0  # seconds: one that is not locked yet must not be taken for one left behind
+
+# A local session lives for seconds: the first compiler tier and one GC thread halve its start. No perf data:
+# the JVM would map a file under /tmp for it. The log settings silence an archive that no longer fits, which
+# costs only time.
+_JVM_FLAGS = (
+    "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
+)
+
+
+def catalog_conf(settings: Settings) -> dict[str, str]:
+    """What a session needs on any engine. Credentials are the SDK's business: a role, or the environment."""
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    conf = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalogImplementation": "in-memory",  # no Hive metastore, no Derby beside Glue
+        "spark.sql.defaultCatalog": CATALOG,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+        f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        f"{catalog}.warehouse": f"s3://{settings.bucket}/tables",
+        f"{catalog}.client.region": settings.region,
+        f"{catalog}.cache-enabled": "false",  # a cached table would hide the commits of every other writer
+    }
+    if settings.endpoint_url:
+        conf |= {
+            f"{catalog}.glue.endpoint": settings.endpoint_url,
+            f"{catalog}.s3.endpoint": settings.endpoint_url,
+            f"{catalog}.s3.path-style-access": "true",  # buckets have no host names on loopback
+        }
+    return conf
+
+
+def local_conf(scratch: Path) -> dict[str, str]:
+    """What stands in for EMR here: its jars, and a directory in memory for all that Spark writes."""
+    flags = f"{_JVM_FLAGS} -Djava.io.tmpdir={scratch}"
+    if (archive := class_archive()).exists():
+        flags += f" -XX:SharedArchiveFile={archive}"
+    return {
+        "spark.master": "local[2]",
+        # The class path, not spark.jars: that would copy 112 MB into the scratch directory at every start,
+        # and its class loader cannot use the archive.
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, local_jars())),
+        "spark.driver.extraJavaOptions": flags,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.artifact.isolation.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def local_environment(scratch: Path) -> dict[str, str]:
+    """Variables of a local driver: its workers' Python, and the launcher's own JVM kept off the disk."""
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData -XX:TieredStopAtLevel=1",
+        "TMPDIR": str(scratch),
+    }
+
+
+def local_jars() -> list[Path]:
+    """Order matters to the class archive, so it is that of `versions.JARS`."""
+    jars = [JARS_DIRECTORY / jar.file_name for jar in versions.JARS]
+    if missing := [jar.name for jar in jars if not jar.exists()]:
+        raise Unavailable(
+            f"{' and '.join(missing)} not in {JARS_DIRECTORY}: run `make setup`, which fetches them"
+        )
+    return jars
+
+
+def class_archive() -> Path:
+    """Where Spark's classes, parsed once, are kept for this very Java and these jars; it may not exist."""
+    java = shutil.which("java", path=_java_path()) or "java"
+    release = Path(java).resolve().parents[1] / "release"
+    java_build = release.read_text() if release.exists() else str(release)
+    pyspark = find_spec("pyspark")
+    classes = [Path(pyspark.origin)] if pyspark and pyspark.origin else []
+    # The JVM refuses an archive whose jars were touched since, so their times are part of its name.
+    times = [path.stat().st_mtime_ns for path in (*classes, *local_jars())]
+    made_of = f"{versions.SPARK} {versions.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {java_build}".encode()
+    return ROOT / "build" / f"spark-{hashlib.sha256(made_of).hexdigest()[:16]}.jsa"
+
+
+def _java_path() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin") if home else os.environ.get("PATH")
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A fresh directory in memory for the length of the block.
+
+    It is locked while its maker lives, so what a killed process left behind is known by its free lock and
+    swept here.
+    """
+    parent = TMPFS if TMPFS.is_dir() else Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_SCRATCH}*"):
+        with suppress(OSError), _locked(left):
+            if time.time() - left.stat().st_mtime > _JUST_MADE:
+                shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+    with _locked(path):
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def spark_session(app_name: str, settings: Settings, *, local: bool) -> Iterator[SparkSession]:
+    """A session for the length of the block.
+
+    With `local` this process starts Spark itself, and takes its JVM and its files away again afterwards.
+    Without, the engine that started the process (EMR, or its stand-in) has set Spark up, and only the catalog
+    is added.
+    """
+    if not local:
+        with _built(app_name, catalog_conf(settings)) as spark:
+            yield spark
+        return
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        raise Conflict("this process has a Spark session already, and can have only one: end it first")
+    _end_jvm()  # one left by a plain `SparkSession.stop()` has another class path and other files
+    with scratch_directory() as scratch:
+        conf = {**local_conf(scratch), **catalog_conf(settings)}
+        try:
+            with _environment(local_environment(scratch)), _built(app_name, conf) as spark:
+                yield spark
+        finally:
+            _end_jvm()
+
+
+@contextmanager
+def _built(app_name: str, conf: dict[str, str]) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession  # here: 0.4 s that a reader of the settings alone need not pay
+
+    builder: Any = SparkSession.builder
+    spark: SparkSession = builder.appName(app_name).config(map=conf).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """The JVM and its Python workers inherit these at start; tempfile keeps its answer, so it is told too."""
+    before = {name: os.environ.get(name) for name in variables}
+    directory = tempfile.tempdir
+    os.environ.update(variables)
+    tempfile.tempdir = variables["TMPDIR"]
+    try:
+        yield
+    finally:
+        tempfile.tempdir = directory
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _end_jvm() -> None:
+    """pyspark keeps its JVM until the process ends; the next session would meet one with its files gone."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends when its stdin does
+    gateway.proc.wait(timeout=300)

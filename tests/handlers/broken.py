@@ -1,0 +1,5 @@
+"""Cannot be imported."""
+
+from __future__ import annotations
+
+raise RuntimeError("no such table: customers")

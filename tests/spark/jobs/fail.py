@@ -1,0 +1,3 @@
+"""Raises, as a job does that meets bad data."""
+
+raise ValueError("note 17 has no title")

@@ -1,0 +1,51 @@
+"""One kind, one answer at every edge."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog import errors
+from catalog.errors import KINDS, Decision, Internal, LakeError, Unverified, as_lake_error
+
+
+def test_the_table_is_the_documented_one() -> None:
+    assert {kind.name: (kind.http_status, kind.exit_code, kind.decision.value) for kind in KINDS} == {
+        "invalid": (400, 2, "dead-letter"),
+        "not_found": (404, 1, "dead-letter"),
+        "conflict": (409, 4, "retry"),
+        "denied": (403, 1, "dead-letter"),
+        "unverified": (422, 3, "dead-letter"),
+        "unavailable": (503, 4, "retry"),
+        "internal": (500, 1, "retry"),
+    }
+
+
+def test_every_kind_has_exactly_one_class_named_after_it() -> None:
+    classes = [
+        thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, LakeError)
+    ]
+    by_kind = {cls.kind.name: cls.__name__ for cls in classes if cls is not LakeError}
+    assert by_kind == {kind.name: kind.name.title().replace("_", "") for kind in KINDS}
+
+
+def test_exit_code_four_means_worth_trying_again() -> None:
+    for kind in KINDS:
+        if kind.exit_code == 4:
+            assert kind.decision is Decision.RETRY
+
+
+def test_an_error_tells_itself_to_machines() -> None:
+    error = Unverified("leaf 7 does not hold", subject="tile/0/000")
+    assert error.as_dict() == {
+        "kind": "unverified",
+        "message": "leaf 7 does not hold",
+        "subject": "tile/0/000",
+    }
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RuntimeError("boom")])
+def test_a_stranger_becomes_internal_and_keeps_its_name(error: Exception) -> None:
+    known = as_lake_error(error)
+    assert isinstance(known, Internal)
+    assert type(error).__name__ in known.message
+    assert as_lake_error(known) is known

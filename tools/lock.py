@@ -1,0 +1,37 @@
+"""Resolves pyproject.toml into the lock files: names, versions and hashes, and no registry's host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "requirements"
+
+# Sets that are installed apart from the project: what bootstraps the environment, and what builds source packages.
+APART = {
+    "setup.lock": ["uv==0.13.7"],
+    "build.lock": ["hatchling==1.33.0", "editables==0.5", "setuptools==84.2.1"],
+}
+
+
+def compile_lock(target: str, arguments: list[str], stdin: str | None = None) -> None:
+    command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes"]
+    command += ["--no-emit-index-url", "--no-header", "--quiet", "-o", str(LOCKS / target), *arguments]
+    print(f"locking {target} …", file=sys.stderr)
+    subprocess.run(command, cwd=ROOT, check=True, input=stdin, text=True)
+
+
+def main() -> None:
+    LOCKS.mkdir(exist_ok=True)
+    compile_lock("all.lock", ["pyproject.toml", "--extra", "dev"])
+    for name, packages in APART.items():
+        compile_lock(name, ["-"], stdin="\n".join(packages))
+    for lock in LOCKS.glob("*.lock"):
+        if "://" in lock.read_text():
+            sys.exit(f"{lock.name} names a host: a lock file holds names, versions and hashes only")
+
+
+if __name__ == "__main__":
+    main()

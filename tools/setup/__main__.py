@@ -1,0 +1,24 @@
+"""Ensures each part in turn and remembers where Node and Java are; what is there already costs about a second."""
+
+from __future__ import annotations
+
+import json
+
+from tools.setup import ROOT, archive, jars, java, node, python
+
+CHOSEN = ROOT / "build" / "chosen-tools.json"
+
+
+def main() -> None:
+    python.ensure()
+    node.ensure()
+    java.ensure()
+    jars.ensure()
+    archive.ensure()
+    CHOSEN.parent.mkdir(exist_ok=True)
+    path = [str(python.BIN), *node.path_entries(), *java.path_entries()]
+    CHOSEN.write_text(json.dumps({"path": path, "variables": java.variables()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The virtual environment with the locked dependencies. Does nothing when the locks have not changed."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import venv
+
+from tools.setup import ROOT, VENV, SetupFailed, say
+
+BIN = VENV / "bin"
+LOCKS = ROOT / "requirements"
+STAMP = VENV / "strandline-locks.sha256"
+OLDEST = (3, 11)
+
+
+def ensure() -> None:
+    if sys.version_info[:2] < OLDEST:
+        found = sys.version.split()[0]
+        raise SetupFailed(f"Python 3.11 or newer is needed, this is {found}. Try: make PYTHON=python3.12 …")
+    wanted = _digest()
+    if STAMP.exists() and STAMP.read_text() == wanted and (BIN / "strandline").exists():
+        return
+    if not (BIN / "python").exists():
+        say("creating the virtual environment in .venv")
+        venv.create(VENV, with_pip=True, clear=True, symlinks=True)
+    _run(
+        "the installer",
+        BIN / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "-r",
+        LOCKS / "setup.lock",
+    )
+    say("installing the locked dependencies: 2 GB unpacked, pyspark built from source; a minute or two")
+    uv = (BIN / "uv", "pip")
+    into = ("--python", BIN / "python")
+    build = ("--build-constraints", LOCKS / "build.lock")
+    _run("the dependencies", *uv, "sync", *into, "--require-hashes", *build, LOCKS / "all.lock")
+    _run(
+        "the project itself",
+        *uv,
+        "install",
+        *into,
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--editable",
+        ROOT,
+    )
+    STAMP.write_text(wanted)
+
+
+def _digest() -> str:
+    files = (*sorted(LOCKS.glob("*.lock")), ROOT / "pyproject.toml")
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _run(what: str, *command: object) -> None:
+    done = subprocess.run([str(part) for part in command], cwd=ROOT)
+    if done.returncode:
+        raise SetupFailed(
+            f"installing {what} ended with exit code {done.returncode}; see the lines above.\n"
+            "A package registry must be reachable; the same make command goes on from here."
+        )
