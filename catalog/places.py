@@ -1,4 +1,4 @@
-"""Where things lie in the lake's bucket. Stacks grant by these prefixes, rooms write below them, nobody spells one twice."""
+"""Where things lie in the lake's bucket: stacks grant by these prefixes, and rooms write below them."""
 
 from __future__ import annotations
 

@@ -62,3 +62,7 @@ def _wanted_format() -> Format:
         for word, after in zip(words, [*words[1:], ""], strict=True)
     )
     return Format.JSON if json_asked else Format.TEXT
+
+
+if __name__ == "__main__":
+    main()

@@ -29,22 +29,16 @@ COLUMNS = ("index", "sequenced", "table", "operation", "ref", "snapshot_id", "se
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The Merkle timeline: every commit to every table.", no_args_is_help=True)
 
-    def add(command: Callable[..., None], examples: str) -> None:
-        group.command(epilog=f"Examples: {examples}")(command)
+    def add(command: Callable[..., None], *examples: str) -> None:
+        said = " · ".join(f"`strandline {example}`" for example in examples)
+        group.command(epilog=f"Examples: {said}")(command)
 
-    add(
-        log,
-        "`strandline timeline log` · `strandline timeline log sales.orders --limit 5` · `strandline -o json timeline log`",
-    )
-    add(
-        head,
-        "`strandline timeline head` · `strandline timeline head --size 300` · `strandline timeline head > last.checkpoint`",
-    )
-    add(prove, "`strandline timeline prove 42` · `strandline timeline prove --snapshot 5551234 --to - | …`")
-    add(verify, "`strandline timeline verify` · `strandline timeline verify --deep` · "
-                "`strandline timeline verify --since last.checkpoint`")  # fmt: skip
-    add(export, "`strandline timeline export copy/` · `strandline timeline export - > log.tar`")
-    add(compact, "`strandline timeline compact`")
+    add(log, "timeline log", "timeline log sales.orders --limit 5", "-o json timeline log")
+    add(head, "timeline head", "timeline head --size 300", "timeline head > last.checkpoint")
+    add(prove, "timeline prove 42", "timeline prove --snapshot 5551234 --to proof.tlog-proof")
+    add(verify, "timeline verify", "timeline verify --deep", "timeline verify --since last.checkpoint")
+    add(export, "timeline export copy/", "timeline export - > log.tar")
+    add(compact, "timeline compact")
     app.add_typer(group, name="timeline")
 
 
@@ -121,9 +115,7 @@ def prove(
 def verify(
     context: typer.Context,
     deep: Annotated[bool, typer.Option("--deep", help="Hash every object of every table, too.")] = False,
-    since: Annotated[
-        str | None, typer.Option(help="What was verified before: a checkpoint's file, or its size.")
-    ] = None,
+    since: Annotated[str | None, typer.Option(help="Verified before: a checkpoint's file, or its size.")] = None,
 ) -> None:
     """Check the tree, every checkpoint, every index and the published copy. Exit code 3 if anything is wrong."""
     from catalog.timeline.store import Place, Reader

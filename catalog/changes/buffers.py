@@ -58,8 +58,7 @@ def words_of(column: Any, words: int) -> npt.NDArray[np.int64]:
 
 
 def _memory(column: Any, kind: Any, per_value: int, count: int) -> npt.NDArray[Any]:
-    """`count` numbers from the column's first value on. An empty column's memory may have any size, or not
-    be."""
+    """`count` numbers from the column's first value on. An empty column's memory may have any size, or not be."""
     if not len(column):
         return np.empty(0, dtype=kind)
     start = column.offset * per_value * np.dtype(kind).itemsize

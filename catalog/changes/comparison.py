@@ -41,8 +41,7 @@ def diff(table: Table, snapshot_id: int | None = None) -> ChangeSet:
 
 
 def between(table: Table, since: Snapshot | None, until: Snapshot) -> ChangeSet:
-    """The net changes from one snapshot (None: the empty table) to another, in whatever order they came to
-    be."""
+    """The net changes from one snapshot (None: the empty table) to another, in whatever order they came to be."""
     schema = schema_of(table, until)
     reader, key = Reader(table, schema), key_of(table, schema)
     found = difference(table, since, until)
@@ -68,8 +67,7 @@ def find_snapshot(table: Table, snapshot_id: int | None = None) -> Snapshot:
 
 
 def parent_of(table: Table, snapshot: Snapshot) -> Snapshot | None:
-    """The snapshot's parent, None for the first. NotFound when it expired: what the commit changed is
-    unknowable."""
+    """The snapshot's parent, None for the first. NotFound when it expired: what the commit changed is unknowable."""
     parent_id = snapshot.parent_snapshot_id
     return None if parent_id is None else find_snapshot(table, parent_id)
 
@@ -145,8 +143,7 @@ def _split(wanted: Hashes, mine: Hashes) -> tuple[Hashes, Mask]:
 
 
 def _schema_json(table: Table, schema_id: int) -> bytes:
-    """The schema as the table's metadata file spells it, in canonical form: what the timeline takes the
-    digest of."""
+    """The schema as the table's metadata file spells it, in canonical form: what the timeline takes the digest of."""
     with table.io.new_input(table.metadata_location).open() as stream:
         metadata = json.loads(stream.read())
     schemas = metadata.get("schemas") or [metadata["schema"]]

@@ -55,8 +55,7 @@ def conform(rows: Rows, schema: pa.Schema) -> pa.Table:
 
 
 def check_key(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Key columns exist and have an order that every engine agrees on; Invalid otherwise, as in Iceberg
-    itself."""
+    """Key columns exist and have an order that every engine agrees on; Invalid otherwise, as in Iceberg itself."""
     for name in key:
         if name not in schema.names:
             raise Invalid(f"the key column {name!r} is not in the table's schema")

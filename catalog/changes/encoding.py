@@ -239,8 +239,7 @@ def _list(array: Any, name: str, valid: Mask | None) -> _Column:
 
 
 def _map(array: Any, name: str, valid: Mask | None) -> _Column:
-    """A map's entries in the order of their bytes. No encoding is the beginning of another, so that is key
-    order."""
+    """A map's entries in the order of their bytes. No encoding is the beginning of another, so that is key order."""
     kind = array.type
     entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
     plain = array.cast(pa.list_(entry))
@@ -255,8 +254,7 @@ def _map(array: Any, name: str, valid: Mask | None) -> _Column:
 
 
 def _grouped(tag: int, items: Binary, lengths: npt.NDArray[Any], valid: Mask | None) -> _Column:
-    """Neighbouring items as one payload per row: their bytes already lie side by side, only the offsets
-    change."""
+    """Neighbouring items as one payload per row: their bytes already lie side by side, only the offsets change."""
     ends = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=ends[1:])
     payload = binary(offsets_of(items)[ends], items.buffers()[2])

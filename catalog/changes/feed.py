@@ -28,8 +28,7 @@ KeyValue: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Which commit it was. `parent_id` is the snapshot it is compared with, `index` its place in the
-    timeline."""
+    """Which commit it was. `parent_id` is the snapshot it is compared with, `index` its place in the timeline."""
 
     table: str
     table_uuid: str
@@ -137,14 +136,12 @@ class ChangeSet:
         return block, hashing.Levels(leaf_hashes(block))
 
     def select(self, indices: Iterable[int]) -> ChangeSet:
-        """Only the changes at these places. Proves each of them, not that no other would have matched a
-        filter."""
+        """Only the changes at these places. Proves each of them, not that no other would have matched a filter."""
         chosen = sorted(set(indices))
         return replace(self, changes=self._whole().take(pa.array(chosen, pa.int64())), part=self._part(chosen))
 
     def where(self, condition: pc.Expression) -> ChangeSet:
-        """Only the changes that meet a condition on `op`, `before` and `after`. See `select` for what it
-        proves."""
+        """Only the changes that meet a condition on `op`, `before` and `after`. See `select` for what it proves."""
         numbered = self._whole().append_column("place", pa.array(np.arange(len(self))))
         found: list[Any] = numbered.filter(condition).column("place").to_pylist()
         return self.select(found)
@@ -177,8 +174,7 @@ class ChangeSet:
         )
 
     def with_evidence(self, leaf: bytes, proof: bytes, index: int) -> ChangeSet:
-        """The same changes with their place in the timeline, so that the log's public key is enough to
-        check them."""
+        """The same changes with their place in the timeline, so that the log's public key is enough to check them."""
         return replace(self, commit=replace(self.commit, index=index), evidence=Evidence(leaf, proof))
 
     def _whole(self) -> pa.Table:

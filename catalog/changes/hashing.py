@@ -34,8 +34,7 @@ def sha256_each(values: Binary) -> Hashes:
 
 
 class Levels:
-    """A tree's complete subtrees, row by row: 64 bytes per leaf. Made once, then it gives the root and any
-    proof."""
+    """A tree's complete subtrees, row by row: 64 bytes per leaf. Made once, then it gives the root and any proof."""
 
     def __init__(self, leaves: Hashes) -> None:
         self.size = len(leaves)

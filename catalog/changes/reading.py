@@ -60,8 +60,7 @@ class Reader:
         return parquet.read_row_group(group, columns=names)
 
     def _is_plain(self, source: Source, schema: pa.Schema) -> bool:
-        """Whether the file has all that a projection by id needs: ids, and no value that only its
-        partition tells."""
+        """Whether the file has all that a projection by id needs: ids, and no value that only its partition tells."""
         if not has_ids(schema):
             return False
         held = {field_id(field) for field in schema}

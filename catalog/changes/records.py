@@ -44,8 +44,7 @@ def side(changes: pa.Table, name: str) -> pa.Table:
 
 
 def records(changes: pa.Table, key: Sequence[str]) -> Hashes:
-    """The record of each change, as an array of shape (n, 97). Unverified when op and rows contradict each
-    other."""
+    """The record of each change, as an array of shape (n, 97). Unverified when op and rows contradict each other."""
     code = pc.index_in(changes.column("op"), value_set=_OPS)
     if code.null_count:
         raise Unverified("a change has an op that is none of INSERT, UPDATE and DELETE")
@@ -75,8 +74,7 @@ def leaf_hashes(block: Hashes) -> Hashes:
 
 
 def canonical_order(keys: pa.Table, block: Hashes) -> Any:
-    """The positions of the changes in canonical order. `keys`: the key columns of each change, none for no
-    key."""
+    """The positions of the changes in canonical order. `keys`: the key columns of each change, none for no key."""
     columns = {f"key{at}": _comparable(column) for at, column in enumerate(keys.columns)}
     if not columns:
         columns["key"] = as_binary(block[:, _KEY])

@@ -102,8 +102,7 @@ def _delete_entries(io: FileIO, manifests: Iterable[ManifestFile]) -> list[Manif
 
 
 def _find(io: FileIO, paths: set[str], manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
-    """The entries of data files that both snapshots hold: newest manifests first, no more of them than
-    needed."""
+    """The entries of data files that both snapshots hold: newest manifests first, no more of them than needed."""
     missing, found = set(paths), list[ManifestEntry]()
     data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
     for manifest in sorted(data, key=lambda one: one.sequence_number or 0, reverse=True):
@@ -115,8 +114,7 @@ def _find(io: FileIO, paths: set[str], manifests: Sequence[ManifestFile]) -> lis
 
 
 class _Deletes:
-    """The position deletes of one snapshot. Each file is read at most once, through a cache both snapshots
-    share."""
+    """The position deletes of one snapshot. Each file is read at most once, through a cache both snapshots share."""
 
     def __init__(self, io: FileIO, entries: Sequence[ManifestEntry], cache: dict[str, Mapping[str, Any]]) -> None:
         self._io = io

@@ -98,8 +98,7 @@ def _slot(tag: int, sql: str, field: pa.Field[Any]) -> str:
 
 
 def _floating(sql: str) -> str:
-    """The IEEE 754 bits, rebuilt from C99 hex text `0x1.<13 digits>p<exponent>`: Spark has no function for
-    them."""
+    """The IEEE 754 bits, rebuilt from C99 hex text `0x1.<13 digits>p<exponent>`: Spark has no function for them."""
     text = f"format_string('%.13a', abs({sql}))"
     exponent = f"if(substr({text}, 3, 1) = '1', int(substr({text}, 19)) + 1023, 0)"
     sign = f"if(string({sql}) LIKE '-%', 2048, 0)"  # also of -0.0, which is not below zero
@@ -113,8 +112,7 @@ def _floating(sql: str) -> str:
 
 
 def _unscaled(sql: str) -> str:
-    """The digits of a decimal without its point. Small ones may print as `1.2E-8`, depending on the ANSI
-    mode."""
+    """The digits of a decimal without its point. Small ones may print as `1.2E-8`, depending on the ANSI mode."""
     digits = f"ltrim('0', replace(split_part(string(abs({sql})), 'E', 1), '.', ''))"
     return f"concat(if({sql} < 0, '-', ''), if({sql} = 0, '0', {digits}))"
 

@@ -96,6 +96,7 @@ class Committer:
         plan: Plan,
         *,
         tokens: Mapping[str, int] | None = None,
+        insist: bool = False,
         branch: str = MAIN_BRANCH,
         properties: Mapping[str, str] | None = None,
         snapshot_id: int | None = None,
@@ -103,14 +104,14 @@ class Committer:
     ) -> tuple[Version, Snapshot | None, Delta]:
         """Plans and commits until it lands; Conflict when it still loses after the last attempt.
 
-        An empty delta without tokens or an id of its own commits nothing. `tokens` are the callers' own, with
-        their row counts. `tell` is told of the commit instead of the hook, if nobody else may see it yet.
+        `tokens`, with their row counts, go into the summary. An empty delta commits nothing, unless callers
+        `insist` that theirs be kept or the snapshot's id is promised. `tell` is told of the commit instead of the hook, if nobody else may see it yet.
         """
 
         def attempt(version: Version, io: CommitIO) -> tuple[Sequence[TableUpdate], Snapshot | None, Delta]:
             reads = self._reads_per_write(version)
             delta = plan(Planner(version, io, self.manifests, branch, reads))
-            if delta.is_empty and not tokens and snapshot_id is None:
+            if delta.is_empty and not (insist and tokens) and snapshot_id is None:
                 return (), version.head(branch), delta
             noted = {MODE_USED: delta.mode, MODE_REASON: delta.reason, READS: str(self._reads.get(name, 0))}
             noted |= _tokens(tokens) | dict(properties or {})

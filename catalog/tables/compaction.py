@@ -5,6 +5,8 @@ Changes no row. For tables beyond a function's memory the Spark job does the sam
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.snapshots import Operation
@@ -43,13 +45,14 @@ def plan_compaction(planner: Planner, budget_bytes: int = BUDGET_BYTES) -> Delta
 
 def _chosen(files: tuple[LiveFile, ...], target: int, budget: int) -> list[LiveFile]:
     dirty = [file for file in files if file.own or file.shared]
-    small = [f for f in files if f not in dirty and f.file.file_size_in_bytes < target // SMALL]
+    small = [f for f in files if not (f.own or f.shared) and f.file.file_size_in_bytes < target // SMALL]
     # One small file of its partition alone would only be written again as it is.
-    partitions = [(f.file.spec_id, f.file.partition) for f in small + dirty]
-    small = [f for f in small if partitions.count((f.file.spec_id, f.file.partition)) > 1]
+    alike = Counter((file.file.spec_id, file.file.partition) for file in [*dirty, *small])
+    small = [file for file in small if alike[file.file.spec_id, file.file.partition] > 1]
     chosen: list[LiveFile] = []
     for file in [*dirty, *small]:
-        if chosen and sum(f.file.file_size_in_bytes for f in chosen) + file.file.file_size_in_bytes > budget:
+        budget -= file.file.file_size_in_bytes
+        if chosen and budget < 0:
             break
         chosen.append(file)
     return chosen

@@ -17,8 +17,9 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 
+from catalog.errors import Invalid
 from catalog.tables.fileio import CommitIO
-from catalog.tables.manifests import ManifestPlan, ManifestReader
+from catalog.tables.manifests import FORMAT, ManifestPlan, ManifestReader
 from catalog.tables.modes import compaction_reason
 from catalog.tables.versions import Version
 
@@ -71,6 +72,11 @@ def produce(
 ) -> tuple[Snapshot, list[TableUpdate]]:
     """Writes the delta's manifests and manifest list, all in flight on return; the updates await the commit."""
     metadata, parent = version.metadata, version.head(branch)
+    if metadata.format_version != FORMAT:
+        raise Invalid(
+            f"{version.name} has Iceberg format {metadata.format_version}; only format {FORMAT} is written here",
+            subject=version.name,
+        )
     snapshot_id = snapshot_id or metadata.new_snapshot_id()
     sequence = metadata.next_sequence_number()
     plan = ManifestPlan(version, io, reader, snapshot_id, sequence)

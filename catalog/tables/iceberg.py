@@ -9,17 +9,15 @@ from botocore.config import Config
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 
+from catalog import places
 from catalog.settings import Settings
-
-WAREHOUSE = "tables"
-"""Where tables lie in the lake's bucket, unless they are told otherwise."""
 
 
 def open_catalog(settings: Settings) -> Catalog:
     """The lake's catalog. Credentials are the environment's; makes no request."""
     properties = {
         "client.region": settings.region,
-        "warehouse": f"s3://{settings.bucket}/{WAREHOUSE}",
+        "warehouse": f"s3://{settings.bucket}/{places.TABLES.rstrip('/')}",
         "s3.connect-timeout": "5",
         "s3.request-timeout": f"{settings.store_timeout_s:g}",
     }

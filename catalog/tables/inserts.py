@@ -27,7 +27,7 @@ GROUP_CALLERS = 1000
 @dataclass(eq=False)
 class _Waiting:
     rows: pa.Table
-    schema_id: int
+    shape: tuple[str, int]
     token: str | None
     done: threading.Event = field(default_factory=threading.Event)
     receipt: Receipt | None = None
@@ -46,7 +46,7 @@ class _Queue:
         size = 0
         with self.lock:
             while self.waiting and len(group) < GROUP_CALLERS and (not group or size < GROUP_BYTES):
-                if group and self.waiting[0].schema_id != group[0].schema_id:
+                if group and self.waiting[0].shape != group[0].shape:
                     break
                 group.append(self.waiting.popleft())
                 size += group[-1].rows.nbytes
@@ -63,7 +63,7 @@ class Inserts:
 
     def insert(self, name: str, rows: Rows, token: str | None) -> Receipt:
         early, version = checked(self._committer.catalogue, name, rows)
-        waiting = _Waiting(early, version.metadata.current_schema_id, token)
+        waiting = _Waiting(early, version.shape, token)
         with self._guard:
             queue = self._queues.setdefault(name, _Queue())
         with queue.lock:
@@ -84,6 +84,7 @@ class _Group:
 
     def __init__(self, committer: Committer, name: str, members: list[_Waiting]) -> None:
         self._committer, self._name, self._members = committer, name, members
+        self._shared = new_token()
         self._tokens: dict[str, int] = {}
         self._replayed: dict[str, Receipt] = {}
         self._fresh: list[_Waiting] = []
@@ -91,10 +92,10 @@ class _Group:
 
     def commit(self) -> None:
         try:
-            version, snapshot, delta = self._committer.write(self._name, self._plan, tokens=self._tokens)
-            shared = new_token()
+            insist = any(member.token for member in self._members)
+            version, snapshot, delta = self._committer.write(self._name, self._plan, tokens=self._tokens, insist=insist)
             for member in self._members:
-                token = member.token or shared
+                token = member.token or self._shared
                 receipt = make_receipt(version, snapshot, token, member.rows.num_rows, delta)
                 member.receipt = self._replayed.get(token) or replace(receipt, replayed=member not in self._fresh)
         except BaseException as error:
@@ -112,7 +113,9 @@ class _Group:
             m for m in _one_per_token(self._members) if m.token not in self._replayed and self._fits(m, version)
         ]
         self._tokens.clear()
-        self._tokens.update({m.token: m.rows.num_rows for m in self._fresh if m.token})
+        for member in self._fresh:
+            token = member.token or self._shared
+            self._tokens[token] = self._tokens.get(token, 0) + member.rows.num_rows
         rows = [m.rows for m in self._fresh if m.rows.num_rows]
         if not rows:
             return Delta(mode="append")
@@ -135,11 +138,11 @@ class _Group:
         return delta
 
     def _fits(self, member: _Waiting, version: Version) -> bool:
-        if member.schema_id == version.metadata.current_schema_id:
+        if member.shape == version.shape:
             return True
         try:
             member.rows = check_rows(version.schema, member.rows, table=self._name)
-            member.schema_id = version.metadata.current_schema_id
+            member.shape = version.shape
         except Invalid as error:  # this caller's alone: the others are not to suffer for it
             member.error = error
         return member.error is None

@@ -253,20 +253,18 @@ class Tables:
 
     def _write(self, request: Request, token: str | None) -> Receipt:
         name, rows = request.table, request.rows
-        given = {check_token(token): rows or 0} if token is not None else {}
+        used = new_token() if token is None else check_token(token)
+        tokens: dict[str, int] = {}
         replayed: dict[str, Receipt] = {}
 
         def once(planner: Planner) -> Delta:
-            replayed.update(receipt_of(planner.version, given))
+            tokens.clear()
+            replayed.update(receipt_of(planner.version, [] if token is None else [used]))
             if replayed:
-                given.clear()
                 return Delta()
             delta = request.plan(planner)
-            if token is not None and rows is None:
-                given[token] = delta.matched
+            tokens[used] = delta.matched if rows is None else rows
             return delta
 
-        version, snapshot, delta = self.committer.write(name, once, tokens=given)
-        if replayed:
-            return replayed[token or ""]
-        return make_receipt(version, snapshot, token or new_token(), delta.matched if rows is None else rows, delta)
+        version, snapshot, delta = self.committer.write(name, once, tokens=tokens, insist=token is not None)
+        return replayed.get(used) or make_receipt(version, snapshot, used, tokens[used], delta)

@@ -87,7 +87,7 @@ class KeyQuestion:
         self._schema = version.schema
         self._fields = [self._schema.find_field(name) for name in key]
         self._sorted = [_ordered(self._keys[name]) for name in key]
-        self._partitions = _partitions_of(version, rows, {field.field_id for field in self._fields})
+        self._partitions = _partitions_of(version, self._keys, {field.field_id for field in self._fields})
 
     def may_hold(self, file: DataFile) -> bool:
         partitions = self._partitions.get(file.spec_id)
@@ -144,14 +144,14 @@ def _comparable(bound: Any) -> Any:
     return bound.encode() if isinstance(bound, str) else bound
 
 
-def _partitions_of(version: Version, rows: pa.Table, key_ids: set[int]) -> dict[int, set[Any]]:
+def _partitions_of(version: Version, keys: pa.Table, key_ids: set[int]) -> dict[int, set[Any]]:
     """Spec id -> the partitions the keys can be in; only for specs made of key columns alone, because a row's
     other columns may have changed and its old self lie in another partition.
     """
     found = {}
     for spec_id, spec in version.metadata.specs().items():
         if not spec.is_unpartitioned() and all(field.source_id in key_ids for field in spec.fields):
-            parts = split(rows, version.schema, spec)
+            parts = split(keys, version.schema, spec)
             found[spec_id] = {partition.partition for partition, _ in parts if partition is not None}
     return found
 

@@ -36,7 +36,7 @@ def checked(
         return check_rows(_part(version, columns), held, table=name), version
     except Invalid:
         fresh = catalogue.load(name)
-        if fresh.metadata.current_schema_id == version.metadata.current_schema_id:
+        if fresh.shape == version.shape:
             raise
         return check_rows(_part(fresh, columns), held, table=name), fresh
 

@@ -135,6 +135,8 @@ def _from_python(values: list[Any], target: pa.DataType) -> Any:
     """Arrow's typed conversion drops fractions without a word; its inference does not, so infer, then cast."""
     if isinstance(target, pa.BaseExtensionType) or _has_map(target):
         return pa.array(values, target)
+    if _is_binary(target) and any(isinstance(v, str) for v in values):
+        raise TypeError("text is no binary: encode it first")  # among bytes, Arrow would take it for UTF-8
     if pt.is_timestamp(target) and any(
         isinstance(v, datetime) and (v.tzinfo is None) != (target.tz is None) for v in values
     ):
@@ -186,8 +188,8 @@ def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:
         )
     if _is_text(target):
         return _is_text(source)
-    if pt.is_binary(target) or pt.is_large_binary(target) or pt.is_fixed_size_binary(target):
-        return pt.is_binary(source) or pt.is_large_binary(source) or pt.is_fixed_size_binary(source)
+    if _is_binary(target):
+        return _is_binary(source)
     if pt.is_struct(target):
         fields = {field.name: field.type for field in target}
         return pt.is_struct(source) and all(f.name in fields and _keeps_values(f.type, fields[f.name]) for f in source)
@@ -198,6 +200,10 @@ def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind)
 
 
 def _has_map(kind: pa.DataType) -> bool:

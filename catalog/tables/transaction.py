@@ -118,12 +118,15 @@ class Transactions:
 
     def _end(self, name: str, branch: str) -> None:
         record = self.record(branch.removeprefix(TRANSACTION_PREFIX))
+        # By the writer's clock or, should that be ahead, by how long we have been waiting.
+        until = time.monotonic() + self._patience_s
         while True:
             head = self.committer.catalogue.load(name).metadata.snapshot_by_name(branch)
             if head is None:
                 return  # somebody else was quicker
             state = record.read()
-            if state is None and time.time() * 1000 - head.timestamp_ms > self._patience_s * 1000:
+            old = time.time() * 1000 - head.timestamp_ms > self._patience_s * 1000
+            if state is None and (old or time.monotonic() >= until):
                 state = record.decide(ABORTED)
             if state == COMMITTED:
                 finish(self.committer, name, branch)

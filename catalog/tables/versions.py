@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 KEPT_METADATA = 64
 KEPT_JSON = 20_000
+LOADS = 3
 
 
 class Lost(Exception):
@@ -79,6 +80,11 @@ class Version:
     def uuid(self) -> str:
         return str(self.metadata.table_uuid)
 
+    @property
+    def shape(self) -> tuple[str, int]:
+        """What rows must fit: the same schema id means another schema in a table made anew under the name."""
+        return self.uuid, self.metadata.current_schema_id
+
     def head(self, branch: str = MAIN_BRANCH) -> Snapshot | None:
         """The branch's newest snapshot; main's while the branch does not exist."""
         return self.metadata.snapshot_by_name(branch) or self.metadata.current_snapshot()
@@ -100,6 +106,15 @@ class Catalogue:
 
     def load(self, name: str) -> Version:
         """The table as it is now: one GetTable, and one GET if its metadata file was not seen before."""
+        for _ in range(LOADS):
+            try:
+                return self._load(name)
+            except FileNotFoundError:
+                # Deleted between GetTable and GET: somebody committed more often than old metadata is kept.
+                continue
+        raise Unavailable(f"the metadata of {name} moves faster than it can be read: try again", subject=name)
+
+    def _load(self, name: str) -> Version:
         database, table = split_name(name)
         try:
             with explained(name):
@@ -112,9 +127,6 @@ class Catalogue:
                 return version
         except (NoSuchTableError, NoSuchNamespaceError):
             raise NotFound(f"there is no table {name}: create it first", subject=name) from None
-        except FileNotFoundError as error:
-            # Deleted between GetTable and here: somebody committed more often than old metadata is kept.
-            raise Unavailable(f"the metadata of {name} has moved on from {error}: try again", subject=name) from None
 
     def known(self, name: str) -> Version:
         """The table as this process last saw it, without a request; good enough to check rows against early."""

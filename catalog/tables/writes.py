@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,7 @@ class Planner:
     branch: str = MAIN_BRANCH
     reads_per_write: float = 0.0
 
-    @property
+    @cached_property
     def files(self) -> FileWriter:
         return FileWriter(self.version)
 

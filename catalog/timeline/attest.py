@@ -24,11 +24,12 @@ from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile, read_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog import places
 from catalog.errors import NotFound, Unverified
 from catalog.merkle.tree import leaf_hash, root
 
 FORMAT = "strandline/attestation@v1"
-PREFIX = "attest/"
+PREFIX = places.ATTESTATIONS
 CHUNK = 4 << 20
 WORKERS = 4
 

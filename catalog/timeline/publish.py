@@ -15,12 +15,13 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from catalog import places
 from catalog.errors import Conflict, NotFound, Unverified
 from catalog.merkle.checkpoint import Checkpoint
 from catalog.merkle.note import NoteError
 from catalog.merkle.tiles import WIDTH, Tile, new_bundles, new_tiles
 
-PREFIX = "timeline/"
+PREFIX = places.TIMELINE
 CHECKPOINT = PREFIX + "checkpoint"
 KEYS = PREFIX + "keys"
 TEXTS = (CHECKPOINT, KEYS)

@@ -22,14 +22,13 @@ import botocore.session
 from slatedb import uniffi as slate
 from slatedb.uniffi._slatedb_uniffi import slatedb as bindings
 
+from catalog import places
 from catalog.errors import Conflict, Internal, LakeError, Unavailable, Unverified
 from catalog.settings import Settings
 
 T = TypeVar("T")
 
-PREFIX = "timeline.slatedb"
-"""Where the database lies in the lake's bucket."""
-
+DATABASE = places.TIMELINE_STORE.rstrip("/")
 SCAN_ROWS = 5000
 OPEN_ATTEMPTS = 3
 
@@ -90,12 +89,12 @@ class Place:
         builder = slate.ObjectStoreBuilder(slate.ObjectStoreType.S3)
         for key, value in config.items():
             builder.with_config(key, value)
-        return cls(builder.build(), PREFIX, settings.store_timeout_s)
+        return cls(builder.build(), DATABASE, settings.store_timeout_s)
 
     @classmethod
     def in_memory(cls, timeout_s: float = 30.0) -> Place:
         """A store that lives as long as this object: for laws that thousands of databases must obey."""
-        return cls(slate.ObjectStoreBuilder(slate.ObjectStoreType.IN_MEMORY).build(), PREFIX, timeout_s)
+        return cls(slate.ObjectStoreBuilder(slate.ObjectStoreType.IN_MEMORY).build(), DATABASE, timeout_s)
 
 
 class Database:
@@ -303,7 +302,7 @@ def _explain(error: Any) -> LakeError:
     if isinstance(error, slate.Error.Data):
         if "already exists" in text:
             return Conflict(f"another writer was faster: {text}")
-        return Unverified(f"the timeline's store cannot be read: {text}", subject=PREFIX)
+        return Unverified(f"the timeline's store cannot be read: {text}", subject=DATABASE)
     return Internal(f"the timeline's store failed: {text}")
 
 

@@ -420,8 +420,7 @@ def test_a_function_that_fails_leaves_the_watermark_where_it_was(orders, marks):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("skip", [0, 1, 2])
 def test_a_crash_at_any_put_loses_no_change_set(orders, server, action, when, skip):
-    """The watermark's PUT fails, or its answer is lost, at each of the three moves; then everything runs
-    again."""
+    """The watermark's PUT fails, or its answer is lost, at each of the three moves; then everything runs again."""
     marks, seen = bucket_of_marks(server), []
 
     def is_mark(request):

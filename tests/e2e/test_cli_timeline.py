@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import boto3
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +50,7 @@ def lake() -> Iterator[Lake]:
     }
     for name, value in variables.items():
         monkey.setenv(name, value)
+    monkey.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers the credentials it found first
     made = open_lake(load_settings())
     made.iceberg.create_namespace("sales")
     table = made.iceberg.create_table(TABLE, schema=ROWS.schema)
@@ -167,7 +169,7 @@ except SystemExit as end:
     command = [sys.executable, "-c", code, "-o", "json", "proof", "verify", "-", "--key", vkey(lake)]
     done = subprocess.run(command, input=proof, capture_output=True, timeout=120)
     verdict, modules = done.stdout.decode().splitlines()
-    assert json.loads(verdict)["verified"] and modules == "[] 0", done
+    assert json.loads(verdict)["verified"] and modules == "[] None", done
 
 
 def test_verify_says_what_it_looked_at_and_goes_on_from_a_checkpoint(lake: Lake, tmp_path: Path) -> None:
@@ -225,11 +227,12 @@ def test_compact_asks_the_sequencer_and_writes_nothing_itself(lake: Lake) -> Non
     assert json.loads(message["Body"]) == {"kind": "compact", "correlation_id": sent["correlation_id"]}
 
 
-@pytest.mark.parametrize("group", ["timeline", "proof"])
-def test_every_command_has_help_with_examples(group: str) -> None:
-    listed = run(group, "--help").stdout
-    names = [w for w in ("log", "head", "prove", "verify", "export", "compact") if f" {w} " in listed]
-    assert names == (["verify"] if group == "proof" else ["log", "head", "prove", "verify", "export", "compact"])
-    for name in names:
-        shown = run(group, name, "--help")
-        assert shown.exit_code == 0 and f"strandline {group} {name}" in " ".join(shown.stdout.split())
+COMMANDS = [("timeline", name) for name in ("log", "head", "prove", "verify", "export", "compact")]
+
+
+@pytest.mark.parametrize(("group", "name"), [*COMMANDS, ("proof", "verify")])
+def test_every_command_has_help_with_examples(group: str, name: str) -> None:
+    assert f" {name} " in run(group, "--help").stdout
+    shown = run(group, name, "--help")
+    assert shown.exit_code == 0
+    assert f"Examples: strandline {group} {name}" in " ".join(shown.stdout.split())

@@ -16,9 +16,9 @@ from pyiceberg.catalog import Catalog
 
 from catalog.settings import Settings
 from infra.local.emr import api as emr_api
+from infra.local.emr.driver import last_error
 from infra.local.emr.runner import JobRunner
 from infra.local.endpoint import Endpoint
-from infra.local.emr.driver import last_error
 from spark_jobs.session import ROOT
 from tests.spark.application import JOBS, Cloud, alive, until
 

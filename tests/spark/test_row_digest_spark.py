@@ -3,10 +3,6 @@ values."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-import tempfile
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -108,43 +104,21 @@ EDGES = [
 ROWS = [FULL, *(dict.fromkeys(FULL) | edge for edge in EDGES)]
 
 
-@pytest.fixture(scope="module")
-def spark():
-    from pyspark.sql import SparkSession
-
-    scratch = tempfile.mkdtemp(dir="/dev/shm")  # Spark insists on some directories: tmpfs, removed below
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", scratch)
-        .config("spark.sql.warehouse.dir", scratch)
-        .config("spark.sql.artifact.isolation.enabled", "false")
-        .config("spark.sql.timestampType", "TIMESTAMP_LTZ")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config(
-            "spark.driver.extraJavaOptions",
-            f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        )
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-    shutil.rmtree(scratch, ignore_errors=True)
+@pytest.fixture
+def session(spark):
+    """The package's Spark, with settings of its own."""
+    return spark.newSession()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_spark_encodes_every_type_as_arrow_does(spark, zone, ansi):
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    spark.conf.set("spark.sql.ansi.enabled", ansi)
+def test_spark_encodes_every_type_as_arrow_does(session, zone, ansi):
+    session.conf.set("spark.sql.session.timeZone", zone)
+    session.conf.set("spark.sql.ansi.enabled", ansi)
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
     # pyspark takes wall times for the session's own zone; as text they arrive untouched.
     texts = pa.array([None if row["wall"] is None else row["wall"].isoformat(" ") for row in ROWS])
-    frame = spark.createDataFrame(rows.set_column(rows.schema.get_field_index("wall"), "wall", texts))
+    frame = session.createDataFrame(rows.set_column(rows.schema.get_field_index("wall"), "wall", texts))
     frame = frame.withColumn("wall", frame.wall.cast("timestamp_ntz"))
     answer = frame.selectExpr(f"{spark_expression(SCHEMA)} AS encoded", f"{spark_digest(SCHEMA)} AS digest").collect()
     expected = [value.as_py() for batch in encode(rows) for value in batch]
@@ -153,11 +127,11 @@ def test_spark_encodes_every_type_as_arrow_does(spark, zone, ansi):
     assert [bytes(found.digest) for found in answer] == [value.tobytes() for value in row_digests(rows)]
 
 
-def test_a_uuid_is_text_in_spark_and_sixteen_bytes_in_arrow(spark):
+def test_a_uuid_is_text_in_spark_and_sixteen_bytes_in_arrow(session):
     schema = pa.schema([field("id", pa.uuid(), 1)])
     storage = pa.array([bytes.fromhex(UUID_TEXT.replace("-", "")), None], pa.binary(16))
     rows = pa.table([pa.ExtensionArray.from_storage(pa.uuid(), storage)], schema=schema)
-    frame = spark.createDataFrame([(UUID_TEXT,), (None,)], "id string")
+    frame = session.createDataFrame([(UUID_TEXT,), (None,)], "id string")
     answer = frame.selectExpr(f"{spark_expression(schema)} AS encoded").collect()
     assert [bytes(found.encoded) for found in answer] == [value.as_py() for batch in encode(rows) for value in batch]
 

@@ -47,7 +47,9 @@ SCHEMA = Schema(
     NestedField(11, "flag", BooleanType()),
     NestedField(12, "raw", BinaryType()),
     NestedField(13, "uid", UUIDType()),
-    NestedField(14, "inner", StructType(NestedField(15, "x", IntegerType(), required=True), NestedField(16, "y", StringType()))),
+    NestedField(
+        14, "inner", StructType(NestedField(15, "x", IntegerType(), required=True), NestedField(16, "y", StringType()))
+    ),
     NestedField(17, "many", ListType(18, StringType(), element_required=True)),
     NestedField(19, "map", MapType(20, StringType(), 21, IntegerType(), value_required=True)),
 )

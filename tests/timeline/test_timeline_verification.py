@@ -1,0 +1,74 @@
+"""What a verification does not ask for, and how it goes on from an earlier one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from catalog.timeline import keys
+from catalog.timeline.faults import Fault
+from catalog.timeline.store import Reader, Writer
+from catalog.timeline.verification import Verifier
+from tests.timeline.conftest import ORIGIN, ROWS, World
+from tests.timeline.test_timeline_publish import leaves
+from tests.timeline.test_timeline_tampering import SCHEMA, named, tables, verify
+
+
+def test_what_expired_or_was_dropped_may_be_gone(world: World) -> None:
+    made, name, other = tables(world), world.name("t"), world.name("u")
+    made.create(name, SCHEMA, key=["id"])
+    made.create(other, SCHEMA)
+    for word in ("a", "b", "c"):
+        made.upsert(name, pa.table({"id": pa.array([1], pa.int64()), "word": [word]}))
+    made.insert(other, ROWS)
+    sequencer = world.sequencer()
+    sequencer.catch_up([name, other])
+    assert verify(world, deep=True).faults == ()
+
+    # Expired, and its files deleted, before and after the sequencer saw it.
+    expired = made.expire(name, older_than=2**53, retain_last=1)
+    assert expired.objects
+    assert verify(world, deep=True).faults == ()
+    sequencer.catch_up([name])
+    report = verify(world, deep=True)
+    assert report.faults == () and report.uncovered == 0
+
+    made.drop(other, purge=True)
+    assert verify(world, deep=True).faults == ()
+    sequencer.catch_up([other])
+    assert verify(world, deep=True).faults == ()
+
+
+def test_a_clone_is_compared_with_the_commits_of_its_source(world: World) -> None:
+    made, name, copy = tables(world), world.name("t"), world.name("copy")
+    made.create(name, SCHEMA)
+    made.insert(name, ROWS)
+    made.clone(name, copy)
+    world.sequencer().catch_up([name, copy])
+    report = verify(world, deep=True)
+    assert (report.faults, report.uncovered) == ((), 0)
+
+
+def test_going_on_from_a_verified_checkpoint_reads_only_what_is_new(world: World) -> None:
+    sequencer = world.sequencer()
+    for batch in range(5):
+        sequencer.append(leaves(batch * 600, 600))
+    first = verify(world)
+    assert (first.faults, first.leaves, first.checkpoints) == ((), 3000, 5)
+    reader = Reader.open(world.place())
+    verifier = Verifier(reader, world.client("s3", "auditor"), world.bucket, world.iceberg("auditor"), ORIGIN)
+    verifier.verify(since=first.note)
+    mark = world.server.log.mark()
+    again = verifier.verify(since=first.note)
+    asked = [request for request in world.server.log.since(mark) if request.principal == "auditor"]
+    assert (again.faults, again.leaves, again.since, again.size) == ((), 0, 3000, 3000)
+    assert len(asked) <= 6  # the checkpoint, the keys, and the last tile of each level and bundle
+    reader.close()
+
+    sequencer.append(leaves(3000, 300))
+    more = verify(world, since=first.note)
+    assert (more.faults, more.leaves, more.checkpoints, more.since) == ((), 300, 1, 3000)
+    writer = Writer.open(world.place())
+    writer.write([(keys.table(leaves(0, 1)[0].table_uuid, 3100), keys.pack(1))])
+    writer.close()
+    assert named(verify(world, since=first.note))[0][1] == 3100
+    assert Fault("o", "w", 3, "t", 5).as_dict()["snapshot_id"] == "5"
