@@ -100,8 +100,7 @@ def parse_message(body: str) -> SequencerMessage:
         return _MESSAGE.validate_json(body)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'message'}: {problem['msg']}"
-            for problem in error.errors()
+            f"{'.'.join(map(str, problem['loc'])) or 'message'}: {problem['msg']}" for problem in error.errors()
         )
         raise Invalid(f"not a message for the sequencer: {problems}") from None
 
@@ -133,9 +132,7 @@ class EventBridgeBus:
             answer = self._client.put_events(Entries=entries)
             if answer.get("FailedEntryCount"):
                 codes = sorted({entry["ErrorCode"] for entry in answer["Entries"] if "ErrorCode" in entry})
-                raise Unavailable(
-                    f"the event bus {self._bus} refused events: {', '.join(codes)}", subject=self._bus
-                )
+                raise Unavailable(f"the event bus {self._bus} refused events: {', '.join(codes)}", subject=self._bus)
 
 
 class SilentBus:
@@ -149,7 +146,5 @@ def encode_value(value: Any) -> bytes:
     """A meta value as it is stored; Invalid when it is too large to be one."""
     encoded = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     if len(encoded) > MAX_META_BYTES:
-        raise Invalid(
-            f"a meta value of {len(encoded)} bytes is over the limit of {MAX_META_BYTES}: use an object"
-        )
+        raise Invalid(f"a meta value of {len(encoded)} bytes is over the limit of {MAX_META_BYTES}: use an object")
     return encoded

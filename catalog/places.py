@@ -5,6 +5,9 @@ from __future__ import annotations
 LANDING = "landing/"
 """Files dropped by people and programs, `landing/<namespace>/<table>/…`."""
 
+QUARANTINE = "quarantine/"
+"""Files that could not be ingested, each with a report beside it."""
+
 TABLES = "tables/"
 """Iceberg's data and metadata."""
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from catalog import places
 from catalog.errors import Internal, Unverified
 from catalog.lake import Lake, open_lake
 from catalog.merkle.note import VerifierKey
@@ -18,8 +19,11 @@ from cli.output import Output
 from infra.local.cloud import EmbeddedCloud
 
 TABLE = "bronze.tide_gauges"
-SCHEMA = {"station": "string", "metres": "double", "read_at": "timestamptz"}
-STATIONS = ("Brest", "Newlyn", "Cuxhaven", "Aberdeen", "Reykjavik")
+FILES = {
+    "monday.jsonl": b'{"station": "Brest", "metres": 1.5}\n{"station": "Newlyn", "metres": 2.2}\n',
+    "tuesday.csv": b"station,metres\nCuxhaven,2.9\nAberdeen,3.6\nReykjavik,4.3\n",
+    "wednesday.jsonl": b'{"station": "Dover", "metres": 5.0}\n{"station": \n',
+}
 
 
 class Steps:
@@ -57,15 +61,17 @@ def run_demo(output: Output, *, keep: bool) -> None:
 
 
 def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
-    with steps.step("Four commits to a table: create, two inserts, one upsert") as found:
-        _commit(lake)
-        rows = lake.tables.scan(TABLE).sort_by("station")
-        found["rows"] = rows.num_rows
-        found["shown"] = (
-            f"{TABLE} holds {rows.num_rows} rows after {len(lake.tables.load(TABLE).snapshots())} snapshots"
-        )
+    with steps.step("Two files are dropped into the bucket, and a third that is broken") as found:
+        for name, body in FILES.items():
+            lake.s3.put_object(Bucket=lake.settings.bucket, Key=f"{places.LANDING}bronze/tide_gauges/{name}", Body=body)
+        cloud.wait_until_idle()
+        found["rows"] = lake.tables.scan(TABLE).num_rows
+        kept = lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=places.QUARANTINE).get("Contents", [])
+        found["quarantined"] = [item["Key"] for item in kept]
+        found["shown"] = "\n".join([f"{TABLE} holds {found['rows']} rows; kept aside:", *found["quarantined"]])
 
-    with steps.step("The sequencer's function puts each into the timeline and signs the head") as found:
+    with steps.step("A reading is corrected: one upsert, sequenced like every commit") as found:
+        lake.tables.upsert(TABLE, [{"station": "Brest", "metres": 6.9}], key=["station"])
         cloud.wait_until_idle()
         head = lake.timeline.head()
         found["size"] = head.checkpoint.size
@@ -104,15 +110,6 @@ def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
             found["shown"] = f"flipped: {flipped}\nverify --deep: {error.message}"
         else:
             raise Internal(f"the flipped byte in {flipped} was not found")
-
-
-def _commit(lake: Lake) -> None:
-    lake.tables.create(TABLE, SCHEMA, mode="mor", key=["station"])
-    noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
-    rows = [{"station": s, "metres": round(1.5 + n * 0.7, 1), "read_at": noon} for n, s in enumerate(STATIONS)]
-    lake.tables.insert(TABLE, rows[:3])
-    lake.tables.insert(TABLE, rows[3:])
-    lake.tables.upsert(TABLE, [{"station": "Brest", "metres": 6.9, "read_at": noon}])
 
 
 def _flip_one_byte(lake: Lake) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import click
 import typer
 
-from catalog.errors import LakeError, as_lake_error
+from catalog.errors import as_lake_error
 from cli import dev, proof, timeline
 from cli.output import Format, Output
 
@@ -39,15 +38,7 @@ proof.register(app)
 def main() -> None:
     """Runs the command; a LakeError becomes its exit code, anything else is a defect and says so."""
     try:
-        sys.exit(app(standalone_mode=False))
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except LakeError as error:
-        Output(_wanted_format()).error(error)
-        sys.exit(error.kind.exit_code)
+        app()
     except Exception as error:
         known = as_lake_error(error)
         Output(_wanted_format()).error(known)

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catalog import places
 from catalog.errors import Conflict, Unavailable
 from spark_jobs import versions
 
@@ -40,8 +41,7 @@ _JUST_MADE = 60.0  # seconds: one that is not locked yet must not be taken for o
 # the JVM would map a file under /tmp for it. The log settings silence an archive that no longer fits, which
 # costs only time.
 _JVM_FLAGS = (
-    "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    " -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
+    "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
 )
 
 
@@ -57,7 +57,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
         f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        f"{catalog}.warehouse": f"s3://{settings.bucket}/tables",
+        f"{catalog}.warehouse": f"s3://{settings.bucket}/{places.TABLES.rstrip('/')}",
         f"{catalog}.client.region": settings.region,
         f"{catalog}.cache-enabled": "false",  # a cached table would hide the commits of every other writer
     }
@@ -106,9 +106,7 @@ def local_jars() -> list[Path]:
     """Order matters to the class archive, so it is that of `versions.JARS`."""
     jars = [JARS_DIRECTORY / jar.file_name for jar in versions.JARS]
     if missing := [jar.name for jar in jars if not jar.exists()]:
-        raise Unavailable(
-            f"{' and '.join(missing)} not in {JARS_DIRECTORY}: run `make setup`, which fetches them"
-        )
+        raise Unavailable(f"{' and '.join(missing)} not in {JARS_DIRECTORY}: run `make setup`, which fetches them")
     return jars
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from infra.local.server import ApiServer
 
 TESTS = Path(__file__).parent
 
@@ -14,9 +17,23 @@ settings.register_profile("strandline", deadline=None)
 settings.load_profile("strandline")
 
 
+# Minutes of waiting for time-outs, each test with a world of its own: they need not wait for each other.
+SPREAD = {"timeline/test_timeline_faults.py"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file stays on one worker, so that its cloud starts once; all of spark/ does, for its one session."""
     for item in items:
-        path = item.path.relative_to(TESTS)
-        group = path.parts[0] if path.parts[0] == "spark" else str(path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        path = str(item.path.relative_to(TESTS))
+        if path.startswith("spark/"):
+            path = "spark"
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if path in SPREAD else path))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    """AWS in memory, new for each file: nothing of one reaches another."""
+    server = ApiServer()
+    server.start()
+    yield server
+    server.stop()

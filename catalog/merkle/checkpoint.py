@@ -68,9 +68,7 @@ class Checkpoint:
         return sign_note(self.text(), signers)
 
 
-def open_checkpoint(
-    note: bytes, verifier_keys: Iterable[VerifierKey], origin: str | None = None
-) -> Checkpoint:
+def open_checkpoint(note: bytes, verifier_keys: Iterable[VerifierKey], origin: str | None = None) -> Checkpoint:
     """The checkpoint in a signed note, vouched for by at least one of the keys.
 
     Every key is trusted to sign for the log. It must be of the log called `origin`; if that is not given, of

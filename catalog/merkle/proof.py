@@ -70,9 +70,7 @@ def read(data: bytes) -> ProofFile:
     return proof
 
 
-def verify(
-    data: bytes, entry: bytes, verifier_keys: Iterable[VerifierKey], *, origin: str | None = None
-) -> Inclusion:
+def verify(data: bytes, entry: bytes, verifier_keys: Iterable[VerifierKey], *, origin: str | None = None) -> Inclusion:
     """Checks that `entry` is in the log, from the file and the public keys alone.
 
     `origin` is the log's name; if not given, the name of the key that signed. Raises ProofError (NoteError

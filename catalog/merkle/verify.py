@@ -116,9 +116,7 @@ def verify_batch(
     _check_root(row[0][1], root, subject)
 
 
-def verify_range(
-    leaf_hashes: Sequence[bytes], start: int, size: int, proof: Sequence[bytes], root: bytes
-) -> None:
+def verify_range(leaf_hashes: Sequence[bytes], start: int, size: int, proof: Sequence[bytes], root: bytes) -> None:
     """The leaves from `start` on, as many as there are `leaf_hashes`, are exactly these, none left out.
 
     A batch proof over neighbours. The whole tree (start 0, `size` leaf hashes) has an empty proof.

@@ -105,7 +105,8 @@ class Committer:
         """Plans and commits until it lands; Conflict when it still loses after the last attempt.
 
         `tokens`, with their row counts, go into the summary. An empty delta commits nothing, unless callers
-        `insist` that theirs be kept or the snapshot's id is promised. `tell` is told of the commit instead of the hook, if nobody else may see it yet.
+        `insist` that theirs be kept or the snapshot's id is promised. `tell` is told of the commit instead of
+        the hook, if nobody else may see it yet.
         """
 
         def attempt(version: Version, io: CommitIO) -> tuple[Sequence[TableUpdate], Snapshot | None, Delta]:

@@ -123,18 +123,16 @@ def make_order(schema: Schema, terms: Sequence[str]) -> SortOrder:
 
 def sorted_rows(rows: pa.Table, schema: Schema, order: SortOrder) -> pa.Table:
     """The rows in the table's order, stably. Fields with a transform (set by other engines) end the order."""
-    keys: list[tuple[str, str]] = []
-    placement = "at_end"
-    for position, field in enumerate(order.fields):
+    keys: list[tuple[str, str, str]] = []
+    for field in order.fields:
         column = schema.find_column_name(field.source_id)
         if column not in rows.column_names or not isinstance(field.transform, IdentityTransform):
             break
-        if position == 0:  # Arrow places the nulls of all columns alike: the first column's are decisive
-            placement = "at_start" if field.null_order == NullOrder.NULLS_FIRST else "at_end"
-        keys.append((column, "descending" if field.direction == SortDirection.DESC else "ascending"))
+        direction = "descending" if field.direction == SortDirection.DESC else "ascending"
+        keys.append((column, direction, "at_start" if field.null_order == NullOrder.NULLS_FIRST else "at_end"))
     if not keys or rows.num_rows < 2:
         return rows
-    return rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement=placement))  # type: ignore[call-overload]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))  # type: ignore[arg-type]
 
 
 def transformed(column: Any, transform: Transform[Any, Any], schema: Schema, source: int) -> Any:

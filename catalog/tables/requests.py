@@ -56,7 +56,10 @@ def upsert_request(catalogue: Catalogue, name: str, rows: Rows, key: Sequence[st
     check_keys(early, chosen, table=name)
 
     def plan(planner: Planner) -> Delta:
-        return planner.upsert(check_rows(planner.version.schema, early, table=name), chosen)
+        rows, wanted = check_rows(planner.version.schema, early, table=name), _key(planner.version, key)
+        if wanted != chosen:  # the table's key was changed elsewhere
+            check_keys(rows, wanted, table=name)
+        return planner.upsert(rows, wanted)
 
     return Request(name, plan, early.num_rows)
 

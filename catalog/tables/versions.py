@@ -176,7 +176,8 @@ class Catalogue:
             )
         self._keep(location, metadata)
         self._delete_old(version, metadata)
-        return Version(version.name, metadata, location, {})
+        committed = self._known[version.name] = Version(version.name, metadata, location, {})
+        return committed
 
     def _look(self, version: Version, location: str, added: set[int], error: ClientError | BotoCoreError) -> None:
         """Returns if the commit did land. The SDK repeats requests whose answer is lost, so even a refusal for

@@ -97,9 +97,7 @@ def key_of(table_uuid: str, snapshot_id: int) -> str:
     return f"{PREFIX}{table_uuid}/{snapshot_id}"
 
 
-def compute(
-    table_uuid: str, snapshot: Snapshot, io: FileIO, staged: Attestation | None = None
-) -> Attestation:
+def compute(table_uuid: str, snapshot: Snapshot, io: FileIO, staged: Attestation | None = None) -> Attestation:
     """The attestation of a snapshot, from its objects; at most WORKERS chunks of CHUNK bytes in memory.
 
     Reads the manifest list, the manifests the snapshot added and, unless `staged` already has exactly the
@@ -223,9 +221,7 @@ def _read(io: FileIO, path: str) -> bytes:
 def _digest(io: FileIO, path: str, stated: int) -> Entry:
     digest, length = sha256(), 0
     with _opened(io, path) as stream:
-        while chunk := stream.read(
-            CHUNK
-        ):  # the stream knows its length: no request is made for the empty end
+        while chunk := stream.read(CHUNK):  # the stream knows its length: no request is made for the empty end
             digest.update(chunk)
             length += len(chunk)
     return _checked(path, stated, length, digest.hexdigest())

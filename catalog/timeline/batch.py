@@ -40,9 +40,7 @@ class Batch:
         if finding.bearers is not None:
             self.puts[keys.uuids(finding.name)] = keys.pack_uuids(finding.bearers)
 
-    def add_findings(
-        self, findings: Sequence[Finding], size: int, ms: int, failed: dict[str, LakeError]
-    ) -> int:
+    def add_findings(self, findings: Sequence[Finding], size: int, ms: int, failed: dict[str, LakeError]) -> int:
         """The leaves of all findings, one after the other; gives the size of the tree with them."""
         first = size
         for finding in findings:
@@ -88,9 +86,7 @@ class Batch:
         return None if stored is None else keys.unpack(stored)[0]
 
 
-def events_of(
-    leaves: Sequence[tuple[int, Leaf]], size: int, correlations: Mapping[str, str]
-) -> list[CommitSequenced]:
+def events_of(leaves: Sequence[tuple[int, Leaf]], size: int, correlations: Mapping[str, str]) -> list[CommitSequenced]:
     """One event per table: what came, the reader asks the timeline. `correlations`: table name -> id."""
     by_table = dict[str, list[tuple[int, Leaf]]]()
     for index, leaf in leaves:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any, TypeVar
 from uuid import UUID
@@ -32,7 +31,7 @@ class Pointers:
         self._prefix = prefix
         self._start = start
         self._findings = findings
-        # Per leaf a tag of the key that should point to it, 0 for none; keyed, so that nobody can make two
+        # Per leaf a tag of the key that should point to it, 0 for none. Secret, so that nobody can make two
         # keys of one tag beforehand.
         self._secret = token_bytes(16)
         self._tags = array("Q")
@@ -75,7 +74,7 @@ class Pointers:
         self._pending.clear()
 
     def _tag(self, key: bytes) -> int:
-        return int.from_bytes(blake2b(key, digest_size=8, key=self._secret).digest(), "big") or 1
+        return hash(self._secret + key) & 0xFFFF_FFFF_FFFF_FFFF or 1
 
     def _fault(self, key: bytes, what: str, index: int) -> None:
         self._findings.add(Fault(row_name(key), what, max(index, 0)))
@@ -91,6 +90,7 @@ class Indexes:
         self._findings = findings
         self._tables = Pointers(db, b"table/", start, findings)
         self._snapshots = Pointers(db, b"id/", start, findings)
+        self._uuids = dict[str, UUID]()  # parsing one takes as long as all else about a leaf
         self._last = dict[str, tuple[int, dict[str, Any]]]()
         self._bearers = dict[str, set[str]]()
         self._ends = array("Q")  # the size after each batch
@@ -99,9 +99,10 @@ class Indexes:
 
     def add(self, index: int, leaf: dict[str, Any]) -> None:
         uuid, number, ms = leaf["table_uuid"], leaf["sequence"], leaf["sequenced_ms"]
-        self._tables.expect(index, keys.table(uuid, number))
+        parsed = self._uuids.get(uuid) or self._uuids.setdefault(uuid, UUID(uuid))
+        self._tables.expect(index, keys.table(parsed, number))
         added = leaf["operation"] not in REFERENCE_OPERATIONS and leaf["snapshot_id"] is not None
-        self._snapshots.expect(index, keys.snapshot(int(leaf["snapshot_id"]), uuid) if added else None)
+        self._snapshots.expect(index, keys.snapshot(int(leaf["snapshot_id"]), parsed) if added else None)
         before = self._last[uuid][1]["sequence"] if uuid in self._last else self._number_before(uuid, number)
         if number != before + 1:
             self._fault(leaf, index, f"it is number {number} of its table, but comes after number {before}")

@@ -51,7 +51,5 @@ class Keyring:
             in_use = [key for first, key in self.keys if first <= checkpoint.size][-1:]
             open_note(note, in_use)
         except (NoteError, ValueError) as error:
-            raise Unverified(
-                f"the timeline's checkpoint does not hold: {error}", subject="checkpoint"
-            ) from None
+            raise Unverified(f"the timeline's checkpoint does not hold: {error}", subject="checkpoint") from None
         return checkpoint

@@ -78,7 +78,14 @@ class Leaf:
         record["format"] = FORMAT
         for field in ("snapshot_id", "parent_id"):
             record[field] = None if record[field] is None else str(record[field])
-        encoded = rfc8785.dumps(record)
+        for field, value in record.items():
+            exact = type(value) is int and abs(value) < 2**53 if field in _NUMBERS else type(value) is str
+            if value is not None and not exact:
+                wanted = "an integer below 2**53" if field in _NUMBERS else "text"
+                raise ValueError(f"{field} is not {wanted}: {value!r:.80}")
+        # Of a flat record of text, null and exact integers under ASCII names, this is RFC 8785 (a test compares
+        # them), at a fifth of a general encoder's cost, which was half of what sequencing a leaf took.
+        encoded = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
         if len(encoded) > MAX_BYTES:
             raise Invalid(
                 f"the leaf of {self.table} has {len(encoded)} bytes, over the limit of {MAX_BYTES}: give the "
@@ -105,6 +112,7 @@ class Leaf:
 
 
 _STORED = tuple(field.name for field in fields(Leaf))
+_NUMBERS = frozenset({"sequence", "committed_ms", "sequenced_ms", "content_count", "changes_count"})
 
 
 def canonical_sha256(value: Any) -> str:

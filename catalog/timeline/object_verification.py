@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 
 from catalog.errors import LakeError, NotFound, Unverified
 from catalog.timeline import keys
@@ -55,21 +55,25 @@ class ObjectVerification:
 
     def run(self, crew_of: Callable[[], Crew]) -> None:
         """`crew_of()` makes a crew; each table has its own, so that it is finished before the next begins."""
+        # Not with the catalog's own FileIO, which may keep what it has seen: what lies in S3 now is wanted.
+        plain = {name: value for name, value in self.catalog.properties.items() if name != "py-io-impl"}
+        io = load_file_io(plain, plain.get("warehouse", "s3://"))
         for key, value in self.db.scan(b"state/", keys.after(b"state/")):
             (uuid,) = keys.unpack_uuids(key[-16:])
             state = TableState.decode(value)
             last = self._leaf_at(keys.table(uuid, state.sequence - 1))
             if state.dropped or state.metadata_location is None or last is None or last[0] < self.start:
                 continue
-            io = load_file_io(self.catalog.properties, state.metadata_location)
             walk = TableWalk(self, uuid, state.name, io)
             with crew_of() as crew:
                 walk.table(last, state.metadata_location, crew)
-            for fault in self._again(walk, uuid, state, crew_of) if walk.gone else walk.wrong:
+            for fault in self._again(walk, uuid, state, io, crew_of) if walk.gone else walk.wrong:
                 self.findings.add(fault)
             self._commit.cache_clear()
 
-    def _again(self, walk: TableWalk, uuid: str, state: TableState, crew_of: Callable[[], Crew]) -> Sequence[Fault]:
+    def _again(
+        self, walk: TableWalk, uuid: str, state: TableState, io: FileIO, crew_of: Callable[[], Crew]
+    ) -> Sequence[Fault]:
         """Something is missing. If the table is where it was, that is a fault; else its new state decides."""
         try:
             with explained(state.name):
@@ -82,7 +86,7 @@ class ObjectVerification:
             return [*walk.wrong, *walk.gone]
         if table.metadata_location == state.metadata_location or str(table.metadata.table_uuid) != uuid:
             return [*walk.wrong, *walk.gone]
-        second = TableWalk(self, uuid, state.name, table.io)
+        second = TableWalk(self, uuid, state.name, io)
         with crew_of() as crew:
             second.snapshots(table.metadata, crew)
         return [*dict.fromkeys([*walk.wrong, *second.wrong, *second.gone])]

@@ -7,6 +7,7 @@ in the store raises Unverified here rather than becoming somebody's number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from catalog.errors import Invalid, NotFound, Unverified
@@ -14,10 +15,19 @@ from catalog.merkle import proof as proof_file
 from catalog.merkle.checkpoint import Checkpoint, open_checkpoint
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.tiles import hash_reader
-from catalog.merkle.tree import batch_proof, consistency_proof, inclusion_proof, leaf_hash
-from catalog.merkle.verify import ProofError, verify_batch, verify_consistency
+from catalog.merkle.tree import (
+    Coordinate,
+    ReadHashes,
+    batch_proof,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+)
+from catalog.merkle.verify import ProofError, verify_batch, verify_consistency, verify_inclusion
 from catalog.timeline.leaf import MAIN, Leaf
 from catalog.timeline.sources import Found, Source
+
+HASHES_HELD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +101,7 @@ class AsOf:
             last = self.index + 1 == size
             holds = holds and (last or (after is not None and after.sequenced_ms > self.time_ms))
         if not holds:
-            raise Unverified(
-                f"the evidence is not about {self.table} at index {self.index}", subject=self.table
-            )
+            raise Unverified(f"the evidence is not about {self.table} at index {self.index}", subject=self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +120,23 @@ class Timeline:
         self.source = source
         self._origin = origin
         self._trusted = trusted
+        self._opened: SignedHead | None = None
+        self._hashes = dict[Coordinate, bytes]()
 
     def head(self, size: int | None = None) -> SignedHead:
         """The newest signed checkpoint, or that of an earlier size."""
         note = self.source.checkpoint(size)
+        if self._opened is not None and self._opened.note == note:
+            return self._opened
         if self._trusted is None:
-            return SignedHead(self.source.keyring().open(note, self._origin), note)
-        try:
-            return SignedHead(open_checkpoint(note, self._trusted, self._origin), note)
-        except ProofError as error:
-            raise Unverified(
-                f"the timeline's checkpoint does not hold: {error}", subject="checkpoint"
-            ) from None
+            opened = self.source.keyring().open(note, self._origin)
+        else:
+            try:
+                opened = open_checkpoint(note, self._trusted, self._origin)
+            except ProofError as error:
+                raise Unverified(f"the timeline's checkpoint does not hold: {error}", subject="checkpoint") from None
+        self._opened = SignedHead(opened, note)
+        return self._opened
 
     def commit(self, index: int) -> Leaf:
         """One leaf, proven."""
@@ -163,11 +176,7 @@ class Timeline:
             raise Invalid("as of what: a time or an index, and not both")
         head = self.head()
         size = head.checkpoint.size
-        cut = (
-            self.source.last_at(time_ms, size)
-            if time_ms is not None
-            else (index if index is not None else -1)
-        )
+        cut = self.source.last_at(time_ms, size) if time_ms is not None else (index if index is not None else -1)
         if not cut < size:
             raise NotFound(f"the timeline has {size} leaves: there is no index {cut} yet")
         found = self.source.last_of(table, cut, size) if cut >= 0 else None
@@ -180,9 +189,7 @@ class Timeline:
             wanted.add(following[0])
         if time_ms is not None:
             wanted |= {cut, min(cut + 1, size - 1)}
-        while (
-            found is not None and found[1].ref != MAIN
-        ):  # tags and branches say nothing of main: look before them
+        while found is not None and found[1].ref != MAIN:  # tags and branches say nothing of main: look before them
             found = self.source.of_table(uuid, found[1].sequence - 1, size)
             if found is not None:
                 wanted.add(found[0])
@@ -190,7 +197,8 @@ class Timeline:
             raise Unverified(f"no leaf of {table} says where its main is", subject=table)
         evidence = self._evidence(sorted(wanted), head)
         answer = AsOf(table, uuid, found[1].snapshot_id, cut, found[0], time_ms, evidence)
-        answer.verify(self._keys(), self._origin)
+        with self._or_forget():
+            answer.verify(self._keys(), self._origin)
         return answer
 
     def proof(self, index: int) -> bytes:
@@ -200,13 +208,13 @@ class Timeline:
         if not 0 <= index < size:
             raise NotFound(f"the timeline has {size} leaves: there is no index {index} yet")
         entry = self.source.entry(index, size)
-        hashes = inclusion_proof(index, size, hash_reader(size, self.source.read_tiles))
-        data = proof_file.write(proof_file.ProofFile(index, tuple(hashes), head.note))
+        hashes = inclusion_proof(index, size, self._reader(size))
         try:
-            proof_file.verify(data, entry, self._keys(), origin=self._origin)
+            verify_inclusion(leaf_hash(entry), index, size, hashes, head.checkpoint.root)
         except ProofError as error:
+            self._hashes = {}
             raise Unverified(f"leaf {index} of the timeline does not prove: {error}") from None
-        return data
+        return proof_file.write(proof_file.ProofFile(index, tuple(hashes), head.note))
 
     def consistency(self, old: int, new: int | None = None) -> Consistency:
         """That the timeline of size `new` (now, if not given) only added to that of `old`; both signed."""
@@ -214,23 +222,53 @@ class Timeline:
         size = after.checkpoint.size
         if not 0 < old <= size:
             raise Invalid(f"a timeline of {size} leaves cannot extend one of {old}")
-        hashes = tuple(consistency_proof(old, size, hash_reader(size, self.source.read_tiles)))
+        hashes = tuple(consistency_proof(old, size, self._reader(size)))
         try:
             verify_consistency(old, size, hashes, before.checkpoint.root, after.checkpoint.root)
         except ProofError as error:
+            self._hashes = {}
             raise Unverified(f"the timeline's history was changed: {error}", subject="checkpoint") from None
         return Consistency(before, after, hashes)
+
+    def _reader(self, size: int) -> ReadHashes:
+        """The tree's hashes, those read before from memory: the hash of a complete subtree never changes.
+
+        Nothing is given that was not checked against a signed checkpoint, so a wrong hash in memory can only
+        make a proof fail; then all are forgotten.
+        """
+        read = hash_reader(size, self.source.read_tiles)
+
+        def remembered(coordinates: Sequence[Coordinate]) -> list[bytes]:
+            held = self._hashes  # replaced, never emptied: another thread may be at it
+            wanted = [coordinate for coordinate in coordinates if coordinate not in held]
+            fresh = dict(zip(wanted, read(wanted), strict=True)) if wanted else {}
+            if len(held) + len(fresh) > HASHES_HELD:
+                self._hashes = fresh
+            else:
+                held.update(fresh)
+            return [fresh.get(coordinate) or held[coordinate] for coordinate in coordinates]
+
+        return remembered
 
     def _evidence(self, indices: Sequence[int], head: SignedHead) -> Evidence:
         size = head.checkpoint.size
         if not 0 <= indices[0] <= indices[-1] < size:
             raise NotFound(f"the timeline has {size} leaves: there is no index {indices[-1]}")
         leaves = tuple((index, self.source.entry(index, size)) for index in indices)
-        hashes = tuple(batch_proof(indices, size, hash_reader(size, self.source.read_tiles)))
+        hashes = tuple(batch_proof(indices, size, self._reader(size)))
         return Evidence(leaves, hashes, head.note)
 
     def _checked(self, evidence: Evidence) -> dict[int, Leaf]:
-        return evidence.verify(self._keys(), self._origin)
+        with self._or_forget():
+            return evidence.verify(self._keys(), self._origin)
+
+    @contextmanager
+    def _or_forget(self) -> Iterator[None]:
+        try:
+            yield
+        except Unverified:
+            self._hashes = {}
+            raise
 
     def _keys(self) -> Sequence[VerifierKey]:
         if self._trusted is not None:

@@ -165,9 +165,7 @@ class Sequencer:
             # before or just after. If another sequencer took over, this raises and nothing below happens.
             opened.db.write(batch.puts.items(), batch.deletes)
             opened.edge, opened.ring, opened.head = edge, ring, head
-        self._settle(
-            opened, batch, {r.table: r.correlation_id for r in requests if isinstance(r, TableMoved)}
-        )
+        self._settle(opened, batch, {r.table: r.correlation_id for r in requests if isinstance(r, TableMoved)})
         outcome.leaves, outcome.size = batch.leaves, head.size
         return outcome
 

@@ -179,15 +179,11 @@ class PublishedSource:
 
     def of_table(self, uuid: str, sequence: int, size: int) -> Found | None:
         wanted = (uuid, sequence)
-        return next(
-            (f for f in self._back(size - 1, size) if (f[1].table_uuid, f[1].sequence) == wanted), None
-        )
+        return next((f for f in self._back(size - 1, size) if (f[1].table_uuid, f[1].sequence) == wanted), None)
 
     def of_snapshot(self, snapshot_id: int, size: int) -> list[Found]:
         found = self._back(size - 1, size)
-        return [
-            (index, leaf) for index, leaf in found if leaf.is_snapshot and leaf.snapshot_id == snapshot_id
-        ]
+        return [(index, leaf) for index, leaf in found if leaf.is_snapshot and leaf.snapshot_id == snapshot_id]
 
     def _back(self, index: int, size: int) -> Iterator[Found]:
         return ((at, self._leaf(at, size)) for at in range(min(index, size - 1), -1, -1))

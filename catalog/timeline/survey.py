@@ -114,8 +114,7 @@ class Survey:
         attestations = {attestation.snapshot_id: attestation for attestation in attested}
         first = after.sequence - len(made)
         leaves = [
-            _leaf(name, uuid, file.sha256, first + offset, move, attestations)
-            for offset, move in enumerate(made)
+            _leaf(name, uuid, file.sha256, first + offset, move, attestations) for offset, move in enumerate(made)
         ]
         news = None if bearers[-1:] == [uuid] else (*bearers, uuid)
         return [*found, Finding(name, uuid, tuple(leaves), after, news)]

@@ -205,10 +205,10 @@ class TreeVerification:
     def _parse(self, index: int, entry: bytes) -> dict[str, Any] | None:
         """The leaf's fields. That its bytes are right is the tree's affair, and was checked by its hash."""
         try:
-            leaf: dict[str, Any] = json.loads(entry)
+            leaf: dict[str, Any] = json.loads(entry.decode())
             if leaf.keys() == _FIELDS and leaf["format"] == FORMAT:
                 return leaf
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, TypeError):
             pass
         self._fault(keys.leaf(index), "it is not a leaf", index)
         return None

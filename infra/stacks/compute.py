@@ -18,6 +18,8 @@ from infra.stacks.queues import WorkQueue
 from infra.stacks.storage import StorageStack
 from infra.stage import Stage
 
+READ_GLUE = ("glue:GetDatabase", "glue:GetDatabases", "glue:GetTable", "glue:GetTables")
+
 
 class ComputeStack(Stack):
     def __init__(self, scope: Construct, id: str, *, stage: Stage, storage: StorageStack) -> None:
@@ -28,6 +30,7 @@ class ComputeStack(Stack):
         self.bus.apply_removal_policy(RemovalPolicy.DESTROY)
         self.moved = WorkQueue(self, "Moved", name=stage.resource("moved"), consumer_timeout=Duration.minutes(1))
         self._sequencer()
+        self._ingest()
         self._sweep()
 
     def settings(self) -> dict[str, str]:
@@ -73,16 +76,41 @@ class ComputeStack(Stack):
             bucket.grant_delete(sequencer.function, f"{prefix}*")
         self._storage.signing_key.grant_read(sequencer.function)
         self.bus.grant_put_events_to(sequencer.function)
-        sequencer.function.add_to_role_policy(self._read_glue())
+        sequencer.function.add_to_role_policy(self._glue(*READ_GLUE))
 
-    def _read_glue(self) -> iam.PolicyStatement:
+    def _ingest(self) -> None:
+        """Landed files to rows. As many at once as there is work: the catalog's compare-and-swap keeps order."""
+        ingest = LakeFunction(
+            self,
+            "Ingest",
+            stage=self._stage,
+            name="ingest",
+            extra="ingest",
+            environment=self.settings(),
+            timeout=Duration.minutes(5),
+            memory_mb=1024,
+        )
+        ingest.function.add_event_source(
+            sources.SqsEventSource(
+                self._storage.landed.queue,
+                batch_size=50,
+                max_batching_window=Duration.seconds(1),
+                report_batch_item_failures=True,
+            )
+        )
+        bucket = self._storage.bucket
+        for prefix in (places.LANDING, places.TABLES):
+            bucket.grant_read(ingest.function, f"{prefix}*")
+        for prefix in (places.TABLES, places.ATTESTATIONS, places.QUARANTINE):
+            bucket.grant_put(ingest.function, f"{prefix}*")
+        self.moved.queue.grant_send_messages(ingest.function)
+        ingest.function.add_to_role_policy(self._glue(*READ_GLUE, "glue:CreateTable", "glue:UpdateTable"))
+
+    def _glue(self, *actions: str) -> iam.PolicyStatement:
         def arn(resource: str) -> str:
             return self.format_arn(service="glue", resource=resource)
 
-        return iam.PolicyStatement(
-            actions=["glue:GetDatabase", "glue:GetDatabases", "glue:GetTable", "glue:GetTables"],
-            resources=[arn("catalog"), arn("database/*"), arn("table/*")],
-        )
+        return iam.PolicyStatement(actions=list(actions), resources=[arn("catalog"), arn("database/*"), arn("table/*")])
 
     def _sweep(self) -> None:
         """Every table is caught up on a schedule, so that a lost message only costs time."""

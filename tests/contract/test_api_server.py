@@ -22,14 +22,6 @@ THREADS, ROUNDS = 16, 200
 WRITERS, APPENDS = 8, 10
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def bucket(server: ApiServer, request: pytest.FixtureRequest) -> str:
     name = "b" + "".join(c for c in request.node.name.lower() if c.isalnum())[:50]

@@ -23,14 +23,6 @@ from infra.local.server import ApiServer
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:announce"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
-
-
 class Wiring:
     """The bus over one API server; Lambda is a list, refuses while `refuse` is set, and waits at `gate`."""
 

@@ -28,18 +28,9 @@ from catalog.merkle import Ed25519Signer
 from catalog.merkle.tree import EMPTY_ROOT
 from catalog.tables.manager import Tables
 from infra.local.faults import lose_answer, refuse
-from infra.local.server import ApiServer
 
 SIGNER = Ed25519Signer("consumer.example", bytes(range(32)))
 KEYS = [SIGNER.verifier_key]
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -31,14 +31,6 @@ PARTIAL = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def service(server: ApiServer) -> Iterator[LambdaService]:
     service = LambdaService(server.endpoint)
     service.start()

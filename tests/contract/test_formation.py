@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +10,6 @@ from botocore.exceptions import ClientError
 
 from infra.local.assembly import Template, deploy, resources
 from infra.local.server import ApiServer
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
 
 
 def stack(server: ApiServer, name: str, **logical: dict[str, Any]) -> None:

@@ -75,14 +75,6 @@ class Deployment:
         return self.request("GET", path, **more)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def functions() -> Functions:
     return Functions()

@@ -91,14 +91,6 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def shared_world(server: ApiServer) -> Iterator[World]:
     world = World(server)
     world.gateway.start()

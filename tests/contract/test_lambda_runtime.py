@@ -31,14 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def service(server: ApiServer) -> Iterator[LambdaService]:
     service = LambdaService(server.endpoint, retry_delays=(0.01, 0.02))
     service.start()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from infra.local.clock import ManualClock
+from infra.local.emr.runner import JobRunner
 from infra.local.endpoint import ACCOUNT, REGION
 from infra.local.eventbridge.agenda import Agenda
 from infra.local.eventbridge.bus import Bus
@@ -22,14 +23,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:sweep"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/scheduler"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
-    server.start()
-    yield server
-    server.stop()
 
 
 class RefusalError(Exception):
@@ -310,6 +303,15 @@ def test_an_event_bus_receives_an_event_of_the_schedules_kind(cloud: Cloud) -> N
     assert json.loads(message["Body"])["detail"] == {"table": "notes"}
 
 
+@pytest.fixture
+def jobs(server: ApiServer) -> Iterator[JobRunner]:
+    """StartJobRun wants somebody who runs jobs; what becomes of the job is not this file's concern."""
+    runner = JobRunner(server.endpoint)
+    yield runner
+    runner.stop()
+
+
+@pytest.mark.usefixtures("jobs")
 def test_a_universal_target_calls_the_api_with_the_models_own_names(cloud: Cloud) -> None:
     emr = cloud.client("emr-serverless")
     application = emr.create_application(name="spark", releaseLabel="emr-7.0.0", type="SPARK")["applicationId"]

@@ -10,6 +10,7 @@ from infra.local.cloud import EmbeddedCloud
 
 TABLE = "bronze.tides"
 SCHEMA = {"station": "string", "metres": "double"}
+FILES = {"good.csv": b"station,metres\nBrest,4.2\n", "bad.jsonl": b'{"station": '}
 
 
 def lake_of(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch, principal: str = "person") -> Lake:
@@ -20,10 +21,12 @@ def lake_of(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch, principal: st
 
 
 def commit_and_wait(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A table, an insert and an upsert; returns when the lake has worked off what follows from them."""
+    """A table, an insert, an upsert and two dropped files, one of them bad; returns when all is worked off."""
     lake = lake_of(cloud, monkeypatch)
     lake.tables.create(TABLE, SCHEMA, mode="mor", key=["station"])
     lake.tables.insert(TABLE, [{"station": "Brest", "metres": 4.2}, {"station": "Newlyn", "metres": 3.1}])
     lake.tables.upsert(TABLE, [{"station": "Brest", "metres": 6.9}])
+    for name, body in FILES.items():
+        lake.s3.put_object(Bucket=lake.settings.bucket, Key=f"landing/bronze/gauges/{name}", Body=body)
     cloud.wait_until_idle()
     return lake

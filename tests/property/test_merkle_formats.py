@@ -31,9 +31,7 @@ LEAVES = [sha256(str(i).encode()).digest() for i in range(70_000)]
 STORE = {(level, index): value for level, index, value in CompactRange().extend(LEAVES)[1]}
 
 lines = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
-texts = st.lists(lines | st.just(""), min_size=1, max_size=6).map(
-    lambda parts: "".join(f"{p}\n" for p in parts)
-)
+texts = st.lists(lines | st.just(""), min_size=1, max_size=6).map(lambda parts: "".join(f"{p}\n" for p in parts))
 hashes = st.binary(min_size=32, max_size=32)
 sizes = st.integers(0, 63).flatmap(lambda bits: st.integers(0, (1 << bits) - 1))
 
@@ -81,9 +79,7 @@ def test_noise_is_not_a_note_nor_a_proof(noise):
 
 
 @settings(deadline=None)
-@given(
-    st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"], exclude_characters="+"), min_size=1), hashes
-)
+@given(st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"], exclude_characters="+"), min_size=1), hashes)
 def test_keys_read_back(name, seed):
     signer = Ed25519Signer(name, seed)
     assert Ed25519Signer.parse(signer.private_key()) == signer
@@ -130,9 +126,7 @@ def test_a_changed_tile_path_is_another_tile_or_none(tile, data):
     path = tile.path
     at = data.draw(st.integers(0, len(path)))
     changed = (
-        path[:at]
-        + data.draw(st.sampled_from(["", "0", "x", "/", ".p/", "x000/", "\n", "\u0663"]))
-        + path[at + 1 :]
+        path[:at] + data.draw(st.sampled_from(["", "0", "x", "/", ".p/", "x000/", "\n", "\u0663"])) + path[at + 1 :]
     )
     assume(changed != path)
     with suppress(ValueError):
@@ -164,9 +158,7 @@ def test_publishing_what_is_new_at_each_step_gives_every_tile_of_every_size(step
         assert not published.intersection(new) and len(set(new)) == len(new)
         published.update(new)
         needed = set()
-        for level in range(
-            -1, 4
-        ):  # every hash of the tree of this size, by the tile that the specification puts it in
+        for level in range(-1, 4):  # every hash of the tree of this size, by the tile that the specification puts it in
             row = size >> (8 * max(level, 0))
             needed |= {tiles.Tile(level, i, min(256, row - i * 256)) for i in range((row + 255) // 256)}
         assert needed <= published

@@ -70,9 +70,7 @@ class Reads:
     def __call__(self, coordinates):
         self.calls += 1
         self.hashes += len(coordinates)
-        assert all((index + 1) << level <= self.size for level, index in coordinates), (
-            "not a complete subtree"
-        )
+        assert all((index + 1) << level <= self.size for level, index in coordinates), "not a complete subtree"
         return [mth(index << level, (index + 1) << level) for level, index in coordinates]
 
 
@@ -133,9 +131,7 @@ def test_how_appends_are_split_does_not_matter(counts):
     for n in counts:
         before = in_parts
         in_parts, new = before.extend(LEAVES[at : at + n])
-        assert before == CompactRange.read(
-            min(at, total), Reads(total)
-        )  # a value: extending did not change it
+        assert before == CompactRange.read(min(at, total), Reads(total))  # a value: extending did not change it
         nodes += new
         at += n
     at_once, all_nodes = CompactRange().extend(LEAVES[:total])

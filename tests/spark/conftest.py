@@ -37,9 +37,7 @@ def settings(endpoint: Endpoint) -> Settings:
 @pytest.fixture(scope="package")
 def spark(endpoint: Endpoint, settings: Settings) -> Iterator[SparkSession]:
     session = spark_session("tests", settings, local=True)
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # the JVM keeps what it is started with; other tests must not see it
+    with pytest.MonkeyPatch.context() as patch:  # the JVM keeps what it is started with; other tests must not see it
         for name, value in endpoint.environment("spark").items():
             patch.setenv(name, value)
         opened = session.__enter__()

@@ -57,9 +57,7 @@ def test_a_job_writes_a_table(cloud: Cloud, iceberg: Catalog, namespace: str) ->
                     "properties": {"spark.strandline.run": "r", "spark.strandline.submit": "r"},
                 }
             ],
-            "monitoringConfiguration": {
-                "s3MonitoringConfiguration": {"logUri": f"s3://{cloud.bucket}/logs/"}
-            },
+            "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"s3://{cloud.bucket}/logs/"}},
         },
     )
     job = cloud.ended(run)

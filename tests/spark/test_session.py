@@ -78,13 +78,9 @@ def test_time_travel(spark: SparkSession, iceberg: Catalog, namespace: str) -> N
     assert [row.id for row in by_time] == [1, 2]
 
 
-def test_spark_sees_every_commit_of_pyiceberg_at_once(
-    spark: SparkSession, iceberg: Catalog, namespace: str
-) -> None:
+def test_spark_sees_every_commit_of_pyiceberg_at_once(spark: SparkSession, iceberg: Catalog, namespace: str) -> None:
     name = f"{namespace}.notes"
-    written = pa.table(
-        {"id": pa.array([1, 2], pa.int64()), "at": pa.array([0, 1], pa.timestamp("us", "UTC"))}
-    )
+    written = pa.table({"id": pa.array([1, 2], pa.int64()), "at": pa.array([0, 1], pa.timestamp("us", "UTC"))})
     table = iceberg.create_table(name, written.schema)
     table.append(written)
     assert spark.table(name).count() == 2  # a cached table would answer so for ever

@@ -24,7 +24,7 @@ from catalog.timeline.publish import Publisher
 from catalog.timeline.sequencer import Sequencer
 from catalog.timeline.sources import PublishedSource, StoredSource
 from catalog.timeline.store import Place, Reader
-from infra.local.server import ApiServer, _Handler
+from infra.local.server import ApiServer
 
 ORIGIN = "strandline.test/lake"
 SEQUENCER = "function.sequencer"
@@ -158,18 +158,6 @@ def _client(url: str, service: str, principal: str) -> Any:
             s3={"addressing_style": "path"},
         ),
     )
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[ApiServer]:
-    # A lost answer ends its connection. werkzeug would keep it open, and the client wait for its time-out.
-    monkey = pytest.MonkeyPatch()
-    monkey.setattr(_Handler, "connection_dropped", lambda handler, *_: setattr(handler, "close_connection", True))
-    running = ApiServer()
-    running.start()
-    yield running
-    running.stop()
-    monkey.undo()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 from hashlib import sha256
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,19 @@ def a_leaf(**changed: object) -> Leaf:
 def test_a_leaf_is_read_back_as_it_was_written(leaf: Leaf) -> None:
     assert Leaf.decode(leaf.encode()) == leaf
     assert len(leaf.encode()) <= MAX_BYTES
+
+
+@given(leaves)
+def test_the_bytes_of_a_leaf_are_canonical_by_another_encoder(leaf: Leaf) -> None:
+    assert rfc8785.dumps(json.loads(leaf.encode())) == leaf.encode()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sequence": 1.0}, {"sequence": 2**53}, {"sequence": True}, {"table": [1.5]}, {"ref": 7}]
+)
+def test_what_has_two_spellings_is_never_a_leaf(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        a_leaf(**wrong).encode()
 
 
 def test_the_bytes_of_a_leaf_are_these_and_no_others() -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
+from catalog.errors import Unverified
+from catalog.merkle.tiles import Tile
 from catalog.timeline import keys
-from catalog.timeline.faults import Fault
+from catalog.timeline.faults import Crew, Fault, Findings
+from catalog.timeline.publish import PublishedTiles
+from catalog.timeline.published_copy import PublishedCopy
 from catalog.timeline.store import Reader, Writer
 from catalog.timeline.verification import Verifier
 from tests.timeline.conftest import ORIGIN, ROWS, World
@@ -72,3 +77,60 @@ def test_going_on_from_a_verified_checkpoint_reads_only_what_is_new(world: World
     writer.close()
     assert named(verify(world, since=first.note))[0][1] == 3100
     assert Fault("o", "w", 3, "t", 5).as_dict()["snapshot_id"] == "5"
+
+
+def test_a_partial_tile_that_was_pruned_meanwhile_is_looked_for_in_the_full_one(world: World) -> None:
+    sequencer = world.sequencer()
+    sequencer.append(leaves(0, 100))
+    before = world.objects("timeline/tile/")
+    sequencer.append(leaves(100, 200))
+    sequencer.compact()
+    assert not before.keys() & world.objects("timeline/tile/").keys()
+    findings = Findings()
+    with Crew(2) as crew:
+        copy = PublishedCopy(PublishedTiles(world.client("s3"), world.bucket), 100, crew, findings)
+        for key, contents in before.items():
+            copy.compare(Tile.parse(key.removeprefix("timeline/")), contents)
+    assert (findings.faults(), copy.tiles) == ((), 2)
+    with Crew(2) as crew:
+        copy = PublishedCopy(PublishedTiles(world.client("s3"), world.bucket), 100, crew, findings)
+        for key, contents in before.items():
+            copy.compare(Tile.parse(key.removeprefix("timeline/")), contents[:-1] + b"?")
+    assert {fault.index for fault in findings.faults()} == {99}
+
+
+def test_a_wrong_hash_in_memory_makes_one_proof_fail_and_is_then_forgotten(world: World) -> None:
+    world.sequencer().append(leaves(0, 300))
+    reader = world.published()
+    right = reader.proof(7)
+    for ask in (lambda: reader.proof(7), lambda: reader.commit(7)):
+        reader._hashes = dict.fromkeys(reader._hashes, b"\x00" * 32)
+        with pytest.raises(Unverified):
+            ask()
+        ask()
+    assert reader.proof(7) == right
+
+
+def test_a_file_from_before_the_first_look_is_counted_and_no_fault(world: World) -> None:
+    made, name = tables(world), world.name("t")
+    made.create(name, SCHEMA)
+    made.insert(name, ROWS)
+    made.insert(name, ROWS)
+    made.expire(name, older_than=2**53, retain_last=1)
+    world.sequencer().catch_up([name])
+    report = verify(world, deep=True)
+    # The first insert's manifest and, behind it, its data file: the snapshot that added them has no leaf.
+    assert (report.faults, report.uncovered) == ((), 1)
+
+
+def test_damage_to_a_manifest_list_hides_no_other_damage_of_its_commit(world: World) -> None:
+    made, name = tables(world), world.name("t")
+    made.create(name, SCHEMA)
+    made.insert(name, ROWS)
+    world.sequencer().catch_up([name])
+    paths = [key for key in world.objects("tables/") if key.endswith((".parquet", ".avro"))]
+    s3 = world.client("s3", "tamperer")
+    for key in paths:
+        s3.put_object(Bucket=world.bucket, Key=key, Body=b"rubbish")
+    report = verify(world, deep=True)
+    assert sorted(named(report)) == sorted((f"s3://{world.bucket}/{key}", 1) for key in paths) and len(paths) == 3

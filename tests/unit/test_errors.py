@@ -21,9 +21,7 @@ def test_the_table_is_the_documented_one() -> None:
 
 
 def test_every_kind_has_exactly_one_class_named_after_it() -> None:
-    classes = [
-        thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, LakeError)
-    ]
+    classes = [thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, LakeError)]
     by_kind = {cls.kind.name: cls.__name__ for cls in classes if cls is not LakeError}
     assert by_kind == {kind.name: kind.name.title().replace("_", "") for kind in KINDS}
 

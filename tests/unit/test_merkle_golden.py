@@ -128,9 +128,7 @@ def test_the_tiles_of_each_published_size(size, read_hashes):
 @pytest.mark.parametrize("case", TILES["growth"], ids=lambda c: f"{c['Old']} to {c['New']}")
 def test_which_tiles_are_new(case):
     assert [tile.path for tile in tiles.new_tiles(case["Old"], case["New"])] == case["Tiles"]
-    bundles = [
-        path.replace("tile/0/", "tile/entries/") for path in case["Tiles"] if path.startswith("tile/0/")
-    ]
+    bundles = [path.replace("tile/0/", "tile/entries/") for path in case["Tiles"] if path.startswith("tile/0/")]
     assert [bundle.path for bundle in tiles.new_bundles(case["Old"], case["New"])] == bundles
 
 

@@ -21,8 +21,7 @@ SKEY = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxd
 VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 TEXT = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n"
 SIGNATURE = (
-    "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXg"
-    "KvqfqdngotpRZb6KE6RyyBwJnAM=\n"
+    "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
 )
 KEY = VerifierKey.parse(VKEY)
 ROOT = bytes(range(32))

@@ -103,9 +103,7 @@ def test_a_huge_file_is_refused():
         proof.read(FILE + b"x" * 2_000_001)
 
 
-@pytest.mark.parametrize(
-    "fields", [(-1, (), NOTE), (2**63, (), NOTE), (0, (b"short",), NOTE), (0, (ROOT,) * 64, NOTE)]
-)
+@pytest.mark.parametrize("fields", [(-1, (), NOTE), (2**63, (), NOTE), (0, (b"short",), NOTE), (0, (ROOT,) * 64, NOTE)])
 def test_what_cannot_be_read_is_not_written(fields):
     with pytest.raises(ValueError, match=r"no proof has|32 bytes"):
         proof.write(ProofFile(*fields))

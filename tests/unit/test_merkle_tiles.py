@@ -122,9 +122,7 @@ class Bucket:
         return [self.rows[level] for level, _ in coordinates]
 
 
-@pytest.mark.parametrize(
-    "index", [0, 1, 255, 256, 65_535, 65_536, 500_000, 983_039, 983_040, 999_935, 999_999]
-)
+@pytest.mark.parametrize("index", [0, 1, 255, 256, 65_535, 65_536, 500_000, 983_039, 983_040, 999_935, 999_999])
 def test_a_proof_at_a_million_leaves_reads_at_most_five_tiles(index):
     bucket, size = Bucket(), 1_000_000
     proof = tree.inclusion_proof(index, size, tiles.hash_reader(size, bucket.read_tiles))

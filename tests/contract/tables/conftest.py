@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ from catalog.tables.commits import Retry
 from catalog.tables.manager import Tables
 from infra.local.faults import Fault
 from infra.local.requests import Request
-from infra.local.server import ApiServer, _Handler
+from infra.local.server import ApiServer
 
 
 @dataclass
@@ -62,21 +62,6 @@ class World:
 
     def faults(self, match: Callable[[Request], bool], action: Any, **options: Any) -> Any:
         return self.server.faults.fault(match, action, **options)
-
-
-def _close(self: Any, error: BaseException, environ: Any = None) -> None:
-    self.close_connection = True
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    # A lost answer is a closed connection. werkzeug would keep it open, and the client wait for its time-out.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Handler, "connection_dropped", _close)
-        server = ApiServer()
-        server.start()
-        yield server
-        server.stop()
 
 
 def make_world(server: ApiServer) -> World:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +70,23 @@ def test_an_upsert_replaces_and_adds_in_one_snapshot(world: Any, tables: Tables,
     assert len(plain.snapshots()) == 3
     assert plain.current_snapshot().summary.operation == Operation.OVERWRITE
     assert {r["id"]: r["name"] for r in plain.scan().to_arrow().to_pylist()} == expected
+
+
+def test_keys_at_the_very_edge_of_a_files_statistics_are_found(tables: Tables, name: str) -> None:
+    tables.insert(name, rows(*range(10)))
+    tables.insert(name, rows(20))
+    assert tables.upsert(name, rows(0, 9, 20, tag="u")).matched == 3
+    assert found(tables, name) == {i: f"n{i}" for i in range(1, 9)} | {i: f"u{i}" for i in (0, 9, 20)}
+
+
+def test_long_texts_with_the_same_beginning_are_told_apart(world: Any, tables: Tables, mode: str) -> None:
+    """Statistics keep the first 16 characters only, and code points beyond 16 bits sort differently in UTF-16."""
+    name = world.name("texts")
+    tables.create(name, {"k": "string", "x": "long"}, mode=mode, key=["k"])
+    keys = [f"{'a' * 30}{i}" for i in range(5)] + ["\uffff", "\U0001f600", ""]
+    tables.insert(name, [{"k": key, "x": 0} for key in keys])
+    assert tables.upsert(name, [{"k": key, "x": 1} for key in [*keys, "a" * 30]]).matched == len(keys)
+    assert sorted(tables.scan(name)["x"].to_pylist()) == [1] * 9
 
 
 def test_the_same_rows_touched_again_and_again_stay_one_row_each(world: Any, tables: Tables, name: str) -> None:
@@ -194,6 +213,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tables: Tables, name: str
     with pytest.raises(Invalid):
         tables.alter(name, **change)
     assert tables.load(name).metadata_location == before
+
+
+def test_a_key_set_later_keeps_its_column(tables: Tables, name: str) -> None:
+    tables.insert(name, rows(1, 2))
+    tables.alter(name, key=["name"])
+    assert tables.upsert(name, [{"id": 7, "name": "n1"}]).matched == 1
+    with pytest.raises(Invalid, match="in the key"):
+        tables.alter(name, drop=["name"])
 
 
 @pytest.mark.parametrize("partition", [["region"], ["bucket(4, id)"], ["truncate(2, name)", "bucket(3, id)"]])
@@ -349,6 +376,16 @@ def test_expiry_deletes_exactly_what_no_remaining_snapshot_needs(world: Any, tab
     assert stored == needed
 
 
+def test_expiry_spares_a_file_whose_manifest_is_gone(world: Any, tables: Tables, mode: str) -> None:
+    name = world.name("shared")
+    tables.create(name, COLUMNS, mode=mode, key=["id"], partition=["region"])
+    tables.insert(name, rows(*range(10)))  # two files in one manifest
+    tables.delete(name, "region = 'eu'")  # one of them goes, and the manifest with it
+    tables.insert(name, rows(30))
+    tables.expire(name, older_than=10**14)
+    assert sorted(found(world.tables("fresh"), name)) == [0, 2, 4, 6, 8, 30]
+
+
 def test_a_clone_lives_its_own_life(world: Any, tables: Tables, name: str) -> None:
     copy = world.name("copy")
     tables.insert(name, rows(*range(10)))
@@ -402,6 +439,7 @@ def test_a_token_makes_a_repeated_request_a_no_op(tables: Tables, world: Any, na
     other = world.tables("other")
     for repeated in (tables.insert(name, rows(1), token="a"), other.insert(name, rows(1), token="a")):
         assert repeated.replayed and repeated.snapshot_id == first.snapshot_id and repeated.rows == 1
+    assert found(tables, name) == {1: "n1"}
     upserted = tables.upsert(name, rows(1, 2, tag="u"), token="b")
     tables.upsert(name, rows(1, tag="w"))
     assert other.upsert(name, rows(1, 2, tag="u"), token="b").snapshot_id == upserted.snapshot_id
@@ -432,8 +470,6 @@ def test_the_hook_hears_of_every_commit_and_every_object(world: Any, mode: str) 
         assert added <= {w.path for w in written}
         for path, length, digest in written:
             body = client.get_object(Bucket=world.bucket, Key=path.split("/", 3)[3])["Body"].read()
-            import hashlib
-
             assert (len(body), hashlib.sha256(body).hexdigest()) == (length, digest)
 
 
@@ -474,3 +510,22 @@ def test_a_name_is_taken_once(tables: Tables, name: str) -> None:
     for reserved in ("main", "tx-1", "clone-x"):
         with pytest.raises(Invalid):
             tables.snapshot(name, reserved)
+
+
+def test_nothing_touches_the_local_disk(world: Any, tables: Tables, name: str) -> None:
+    opened: list[str] = []
+    watching = True
+
+    def watch(event: str, args: tuple[Any, ...]) -> None:
+        if watching and event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+            opened.append(str(args[0]))
+
+    sys.addaudithook(watch)  # a hook cannot be taken off again: it is told to look away
+    tables.insert(name, rows(*NUMBERS))
+    tables.upsert(name, rows(1, 2, tag="u"))
+    tables.delete(name, "id = 3")
+    tables.compact(name)
+    tables.expire(name, older_than=10**14)
+    assert tables.scan(name).num_rows == 19
+    watching = False
+    assert opened == []

@@ -1,0 +1,97 @@
+"""Markdown notes: YAML front matter, tags, wikilinks, body. One note is one row; the text is kept as it was written."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import yaml  # type: ignore[import-untyped]
+
+from catalog.pipeline.limits import Limits, Refused
+
+NOTE = pa.schema(
+    [
+        ("path", pa.string()),
+        ("title", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("links", pa.list_(pa.string())),
+        ("front_matter", pa.string()),
+        ("body", pa.string()),
+    ]
+)
+_FRONT = re.compile(r"\A---[ \t]*\n(?P<yaml>.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S | re.M)
+_CODE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)|`[^`\n]*`", re.S | re.M)
+_TAG = re.compile(r"(?<![\w&/#])#([^\W\d][\w/-]*)")
+_LINK = re.compile(r"\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]*)?(?:\|[^\[\]\n]*)?\]\]")
+_HEADING = re.compile(r"^#[ \t]+(.+?)[ \t]*#*$", re.M)
+
+
+def parse_note(text: str, path: str, limits: Limits) -> dict[str, Any]:
+    """The note's row. Title: the front matter's, else the first heading, else the file's name."""
+    text = text.replace("\r\n", "\n")
+    front = _FRONT.match(text)
+    if front is None and re.match(r"---[ \t]*\n", text) and re.search(r"\A---[ \t]*\n[\w-]+:", text):
+        raise Refused("the front matter is opened with --- and never closed", line=1)
+    said = _front_matter(front["yaml"], limits) if front else {}
+    body = text[front.end() :] if front else text
+    prose = _CODE.sub(" ", body)
+    heading = _HEADING.search(prose)
+    title = said.get("title") or (heading[1] if heading else path.rpartition("/")[2].partition(".")[0])
+    return {
+        "path": path,
+        "title": str(title),
+        "tags": _unique([*_listed(said.get("tags")), *_TAG.findall(prose)]),
+        "links": _unique(link.strip() for link in _LINK.findall(prose)),
+        "front_matter": _as_json(said) if said else None,
+        "body": body,
+    }
+
+
+def _front_matter(text: str, limits: Limits) -> dict[str, Any]:
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                # A few lines of aliases can stand for gigabytes.
+                raise Refused("the front matter has an alias (*name)", line=event.start_mark.line + 2)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > limits.depth:
+                raise Refused(f"it is nested deeper than {limits.depth}", line=event.start_mark.line + 2)
+        found = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        reason = f"the front matter is no YAML: {error.problem}"
+        raise Refused(reason, line=mark.line + 2 if mark else 1) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Refused(f"the front matter is no YAML: {error}", line=1) from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise Refused(f"the front matter is a {type(found).__name__}, not names with values", line=1)
+    return found
+
+
+def _as_json(found: dict[str, Any]) -> str:
+    try:
+        return json.dumps(_named(found), ensure_ascii=False, allow_nan=False, default=str)
+    except (TypeError, ValueError) as error:
+        raise Refused(f"the front matter does not become JSON: {error}", line=1) from None
+
+
+def _named(value: Any) -> Any:
+    """Keys as text: YAML allows dates, numbers and null for keys."""
+    if isinstance(value, dict):
+        return {str(key): _named(inner) for key, inner in value.items()}
+    return [_named(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _listed(tags: Any) -> list[str]:
+    if isinstance(tags, str):
+        tags = [tag for tag in re.split(r"[,\s]+", tags) if tag]
+    return [str(tag).removeprefix("#") for tag in tags] if isinstance(tags, list) else []
+
+
+def _unique(values: Any) -> list[str]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,76 @@
+"""Ingestion's function: S3 says that files landed, its queue brings them in batches, each table takes them at once.
+
+Bad input is quarantined and its message done with. A message comes again only if the lake could not do its work, or
+if it is none of S3's: such a one ends among the dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from catalog.errors import Internal, LakeError
+from catalog.ingest.flow import Ingest
+from catalog.lake import open_lake
+from catalog.logs import configure_logs
+from catalog.pipeline.landing import Landed, parse_event
+from catalog.settings import load_settings
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def ingest() -> Ingest:
+    settings = load_settings()
+    configure_logs("ingest", settings.log_level)
+    lake = open_lake(settings)
+    return Ingest(lake.s3, lake.tables)
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """SQS records in, partial batch response out: a message that is not served comes again."""
+    refused = _serve(event["Records"])
+
+    def judge(record: SQSRecord) -> None:
+        if record.message_id in refused:
+            raise refused[record.message_id]
+
+    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+    return process_partial_response(event=event, record_handler=judge, processor=processor, context=context)
+
+
+def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
+    """Message id -> why it was not served. All files of the batch are one run."""
+    began = time.perf_counter()
+    flow = ingest()  # settings first: what is logged below is logged as they say
+    refused, senders, files = dict[str, LakeError](), list[str](), list[Landed]()
+    for record in records:
+        try:
+            found = parse_event(record["body"])
+        except LakeError as error:
+            refused[record["messageId"]] = error
+            log.error("message refused", extra={"message_id": record["messageId"], "error": error.as_dict()})
+            continue
+        files += found
+        senders += [record["messageId"]] * len(found)
+    outcomes = flow.run(files)
+    for sender, outcome in zip(senders, outcomes, strict=True):
+        if outcome.status == "failed":
+            refused[sender] = outcome.error or Internal(f"{outcome.landed.key} was not dealt with")
+    log.info(
+        "batch ingested",
+        extra={
+            "messages": len(records),
+            "refused": len(refused),
+            "files": dict(Counter(outcome.status for outcome in outcomes)),
+            "rows": sum(outcome.rows for outcome in outcomes if outcome.status == "committed"),
+            "duration_ms": round((time.perf_counter() - began) * 1000, 1),
+        },
+    )
+    return refused
