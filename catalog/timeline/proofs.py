@@ -28,6 +28,7 @@ from catalog.timeline.leaf import MAIN, Leaf
 from catalog.timeline.sources import Found, Source
 
 HASHES_HELD = 1 << 16
+ENTRIES_HELD = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class Timeline:
         self._trusted = trusted
         self._opened: SignedHead | None = None
         self._hashes = dict[Coordinate, bytes]()
+        self._proven = dict[int, bytes]()  # entries that proved: a leaf never changes
 
     def head(self, size: int | None = None) -> SignedHead:
         """The newest signed checkpoint, or that of an earlier size."""
@@ -207,13 +209,16 @@ class Timeline:
         size = head.checkpoint.size
         if not 0 <= index < size:
             raise NotFound(f"the timeline has {size} leaves: there is no index {index} yet")
-        entry = self.source.entry(index, size)
+        entry = self._proven.get(index) or self.source.entry(index, size)
         hashes = inclusion_proof(index, size, self._reader(size))
         try:
             verify_inclusion(leaf_hash(entry), index, size, hashes, head.checkpoint.root)
         except ProofError as error:
             self._hashes = {}
             raise Unverified(f"leaf {index} of the timeline does not prove: {error}") from None
+        if len(self._proven) == ENTRIES_HELD:
+            self._proven = {}
+        self._proven[index] = entry
         return proof_file.write(proof_file.ProofFile(index, tuple(hashes), head.note))
 
     def consistency(self, old: int, new: int | None = None) -> Consistency:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import venv
@@ -61,7 +62,9 @@ def _digest() -> str:
 
 
 def _run(what: str, *command: object) -> None:
-    done = subprocess.run([str(part) for part in command], cwd=ROOT)
+    # A place with a certificate authority of its own tells pip so; uv asks for it under another name.
+    told = {"SSL_CERT_FILE": os.environ["PIP_CERT"]} if "PIP_CERT" in os.environ else {}
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**told, **os.environ})
     if done.returncode:
         raise SetupFailed(
             f"installing {what} ended with exit code {done.returncode}; see the lines above.\n"
