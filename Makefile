@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(PYTHON) -m tools.setup.run
+# Three workers on two cores: much of the suite waits, for time-outs it provokes itself.
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
@@ -18,7 +19,7 @@ demo: setup ## the lake at work in the embedded cloud
 	@$(RUN) strandline demo $(ARGS)
 
 test: lint ## lint, types, import rules and all tests
-	@$(RUN) pytest -n 2 --dist loadgroup $(ARGS)
+	@$(RUN) pytest -n 3 --dist loadgroup $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(RUN) ruff check .
