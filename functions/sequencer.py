@@ -56,8 +56,8 @@ def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
     # A batch about one piece of work runs under its id; one about many has each id in its own lines only.
     with correlation(ids.pop() if len(ids) == 1 else None):
         leaves, size = _run(messages, refused)
-        for message_id, error in refused.items():
-            _log_refusal(message_id, messages.get(message_id), error)
+        for message_id in [*messages, *(refused.keys() - messages.keys())]:
+            _log_message(message_id, messages.get(message_id), refused.get(message_id))
         log.info(
             "batch sequenced",
             extra={
@@ -116,13 +116,16 @@ def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
     return sum(len(outcome.leaves) for outcome in outcomes), max((o.size for o in outcomes), default=0)
 
 
-def _log_refusal(message_id: str, message: SequencerMessage | None, error: LakeError) -> None:
-    level = logging.WARNING if error.kind.decision is Decision.RETRY else logging.ERROR
+def _log_message(message_id: str, message: SequencerMessage | None, error: LakeError | None) -> None:
+    """One line per message, under its own id: so one file can be followed through a batch of many."""
+    extra: dict[str, Any] = {
+        "message_id": message_id,
+        "kind": None if message is None else message.kind,
+        "table": getattr(message, "table", None),
+    }
     with correlation(None if message is None else message.correlation_id):
-        extra = {
-            "message_id": message_id,
-            "kind": None if message is None else message.kind,
-            "table": getattr(message, "table", None),
-            "error": error.as_dict(),
-        }
-        log.log(level, "message refused", extra=extra)
+        if error is None:
+            log.info("message served", extra=extra)
+            return
+        level = logging.WARNING if error.kind.decision is Decision.RETRY else logging.ERROR
+        log.log(level, "message refused", extra={**extra, "error": error.as_dict()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 from hypothesis import settings
 
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if path.startswith("spark/"):
             path = "spark"
         item.add_marker(pytest.mark.xdist_group(item.nodeid if path in SPREAD else path))
+
+
+@pytest.fixture(autouse=True)
+def _own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """boto3's default session keeps the credentials it saw first; each test is whoever its environment says."""
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
 
 
 @pytest.fixture(scope="module")

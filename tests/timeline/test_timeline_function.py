@@ -118,7 +118,7 @@ def test_each_refusal_and_each_batch_is_one_line_of_log_with_the_id_that_follows
     late = json.dumps({"kind": "name", "name": "n", "index": 99, "correlation_id": "c2"})
     assert deliver(moved(name), late, "{}") == ["m1", "m2"]
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
-    unread, named = [line for line in lines if line["message"] == "message refused"]
+    named, unread = [line for line in lines if line["message"] == "message refused"]
     assert unread["message_id"] == "m2" and "kind" not in unread
     assert (named["message_id"], named["kind"], named["correlation_id"]) == ("m1", "name", "c2")
     assert "no index 99" in named["error"]["message"]
