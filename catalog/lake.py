@@ -13,6 +13,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog import places
 from catalog.errors import Invalid
 from catalog.events import EventBridgeBus, EventBus, SequencerMessage, SilentBus, TableMoved
 from catalog.logs import correlation_id
@@ -63,7 +64,8 @@ class Lake:
     @cached_property
     def tables(self) -> Tables:
         """Every operation on tables. Each commit is attested and announced to the sequencer as it lands."""
-        return Tables(cast(GlueCatalog, self.iceberg), hook=self._committed)
+        records = f"s3://{self.settings.bucket}/{places.TRANSACTIONS}".rstrip("/")
+        return Tables(cast(GlueCatalog, self.iceberg), hook=self._committed, records=records)
 
     @cached_property
     def attestations(self) -> Attestations:

@@ -19,3 +19,6 @@ TIMELINE = "timeline/"
 
 TIMELINE_STORE = "timeline.slatedb/"
 """The timeline's database. Only the sequencer writes here."""
+
+TRANSACTIONS = "transactions/"
+"""The records that decide transactions over several tables."""

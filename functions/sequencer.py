@@ -12,15 +12,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-
 from catalog.errors import Decision, LakeError, as_lake_error
 from catalog.events import Compact, SequencerMessage, Sweep, parse_message
 from catalog.lake import Lake, open_lake
 from catalog.logs import configure_logs, correlation
 from catalog.settings import load_settings
 from catalog.timeline.sequencer import Outcome, Request
+from functions.batch import partial_answer
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +35,7 @@ def lake() -> Lake:
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """SQS records in, partial batch response out: a message that is not served comes again."""
-    refused = _serve(event["Records"])
-
-    def judge(record: SQSRecord) -> None:
-        if record.message_id in refused:
-            raise refused[record.message_id]
-
-    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
-    return process_partial_response(event=event, record_handler=judge, processor=processor, context=context)
+    return partial_answer(event, context, _serve(event["Records"]))
 
 
 def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:

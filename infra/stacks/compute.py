@@ -99,10 +99,12 @@ class ComputeStack(Stack):
             )
         )
         bucket = self._storage.bucket
-        for prefix in (places.LANDING, places.TABLES):
+        # A writer that meets an undecided transaction ends it, and one that loses a race removes what it wrote.
+        for prefix in (places.LANDING, places.TABLES, places.TRANSACTIONS):
             bucket.grant_read(ingest.function, f"{prefix}*")
-        for prefix in (places.TABLES, places.ATTESTATIONS, places.QUARANTINE):
+        for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.QUARANTINE):
             bucket.grant_put(ingest.function, f"{prefix}*")
+        bucket.grant_delete(ingest.function, f"{places.TABLES}*")
         self.moved.queue.grant_send_messages(ingest.function)
         ingest.function.add_to_role_policy(self._glue(*READ_GLUE, "glue:CreateTable", "glue:UpdateTable"))
 
