@@ -29,12 +29,13 @@ def test_one_id_follows_a_file_from_its_event_to_the_checkpoint(monkeypatch: pyt
         events.put_rule(Name="heard", EventBusName=bus, EventPattern=pattern)
         events.put_targets(Rule="heard", EventBusName=bus, Targets=[{"Id": "q", "Arn": arn}])
 
+        cloud.wait_until_idle()  # the first sweep would otherwise find the table before its own message does
         body = b'{"station": "Brest", "metres": 4.2}\n'
         lake.s3.put_object(Bucket=lake.settings.bucket, Key="landing/bronze/tides/monday.jsonl", Body=body)
         cloud.wait_until_idle()
 
         announced = until(lambda: sqs.receive_message(QueueUrl=heard, MaxNumberOfMessages=10).get("Messages"))
         (followed,) = {json.loads(message["Body"])["detail"]["correlation_id"] for message in announced}
-        assert followed in ids(cloud, "ingest", "file committed")
-        assert followed in ids(cloud, "sequencer", "message served")
+        until(lambda: followed in ids(cloud, "ingest", "file committed"))
+        until(lambda: followed in ids(cloud, "sequencer", "message served"))
         assert lake.timeline.head().checkpoint.size >= 2
