@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -61,12 +61,19 @@ class NameIndex(_Message):
 
 
 class MoveMark(_Message):
-    """A consumer has dealt with the table's leaves up to and including `sequence`. A mark never goes back."""
+    """A consumer has dealt with the table's leaves up to and including `sequence`.
+
+    Moves its mark if that stands at `expected` (null: there is none yet); otherwise nothing happens, and whoever
+    asked finds out by reading it. A mark never goes back. `holder` tells the runs of one consumer apart.
+    """
 
     kind: Literal["mark"] = "mark"
-    consumer: str = Field(pattern=r"^[^/]{1,128}$")
-    table: str = Field(min_length=1, max_length=512)
+    consumer: str = Field(pattern=r"^[^/\n]{1,128}$")
+    table: str = Field(pattern=r"^[^\n]{1,512}$")
+    table_uuid: UUID
     sequence: int = Field(ge=0)
+    expected: int | None = Field(default=None, ge=0)
+    holder: str = Field(pattern=r"^[0-9A-Za-z-]{1,64}$")
 
 
 class PutMeta(_Message):

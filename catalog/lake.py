@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, cast
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog import places
-from catalog.errors import Invalid
+from catalog.changes.feed import ChangeSet
+from catalog.changes.processing import PATIENCE_S, Processing
+from catalog.changes.roots import changes_of, recount
+from catalog.changes.sequenced import At, sequenced
+from catalog.errors import Invalid, LakeError
 from catalog.events import EventBridgeBus, EventBus, SequencerMessage, SilentBus, TableMoved
 from catalog.logs import correlation_id
 from catalog.settings import Settings
-from catalog.tables.fileio import Written
+from catalog.tables.fileio import ObjectIO, Written
 from catalog.tables.iceberg import open_catalog
 from catalog.tables.manager import Tables
-from catalog.timeline.attest import Attestation, Attestations, Entry
+from catalog.tables.manifests import ManifestReader
+from catalog.tables.transaction import Transaction
+from catalog.timeline.attest import Attestation, Attestations, Changed, Entry
 from catalog.timeline.proofs import Timeline
 from catalog.timeline.publish import Publisher
-from catalog.timeline.sequencer import Sequencer
+from catalog.timeline.sequencer import Outcome, Sequencer
 from catalog.timeline.signer import signer_from
 from catalog.timeline.sources import StoredSource
 from catalog.timeline.store import Place, Reader
 from catalog.timeline.verification import Verifier
+
+if TYPE_CHECKING:
+    from catalog.query.queries import Queries
+    from catalog.vectors.manager import Vectors
+
+logger = logging.getLogger(__name__)
+
+TRANSACTIONS_KEPT_MS = 24 * 3600 * 1000
+PROCESS_POLL_MS = 200
+"""How far behind the timeline a consumer may be that waits for its own watermark."""
 
 
 class Lake:
@@ -59,7 +78,10 @@ class Lake:
 
     @cached_property
     def iceberg(self) -> Catalog:
-        return open_catalog(self.settings)
+        """The tables' catalog. What it loads reads its objects without a HEAD, and metadata files once."""
+        catalog = open_catalog(self.settings)
+        catalog.properties["py-io-impl"] = f"{ObjectIO.__module__}.{ObjectIO.__qualname__}"
+        return catalog
 
     @cached_property
     def tables(self) -> Tables:
@@ -87,6 +109,7 @@ class Lake:
             self.attestations,
             signer_from(self.settings),
             self.bus,
+            partial(changes_of, manifests=ManifestReader()),
         )
 
     @cached_property
@@ -95,11 +118,57 @@ class Lake:
         reader = Reader.open(Place.from_settings(self.settings))
         return Timeline(StoredSource(reader), self.settings.origin)
 
+    def transaction(self) -> Transaction:
+        """`with lake.transaction() as tx:` writes to several tables, and all of it is seen at one index or none."""
+        return self.tables.transaction()
+
+    def changes(self, table: str, since: At | None = None, until: At | None = None) -> Iterator[ChangeSet]:
+        """The table's change sets after `since` up to `until`, oldest first, each with evidence from the timeline.
+
+        `catalog.changes.verify` checks one offline with the timeline's public key, `verify_feed` that none was left
+        out. For what `since` and `until` may be, what it costs and how it fails: catalog.changes.sequenced.
+        """
+        return sequenced(self.timeline, self.tables.load(table), since, until)
+
+    def process(
+        self, table: str, consumer: str, fn: Callable[[ChangeSet], object], *, patience_s: float = PATIENCE_S
+    ) -> int:
+        """Runs `fn` on every change set that the consumer has not seen; how many. See catalog.changes.processing."""
+        place = Place.from_settings(self.settings)
+        with closing(Reader.open(place, PROCESS_POLL_MS)) as reader:
+            timeline = Timeline(StoredSource(reader), self.settings.origin)
+            return Processing(timeline, self.request, patience_s).run(self.tables.load(table), consumer, fn)
+
     @cached_property
     def verifier(self) -> Verifier:
         """Checks all the timeline says, and on request every object of every table. Reads only."""
         reader = Reader.open(Place.from_settings(self.settings))
-        return Verifier(reader, self.s3, self.settings.bucket, self.iceberg, self.settings.origin)
+        return Verifier(reader, self.s3, self.settings.bucket, self.iceberg, self.settings.origin, recount=recount)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """Search by meaning and by words, over text columns that were embedded. Lance is imported at first use."""
+        from catalog.vectors.manager import Vectors  # an extra that most functions do not carry
+
+        return Vectors(self.settings, self.s3, self.tables, lambda: self.client("bedrock-runtime"))
+
+    @cached_property
+    def queries(self) -> Queries:
+        """SQL over the tables, as of any cut of the timeline. The engine is imported at first use."""
+        from catalog.query.queries import Queries  # an extra that most functions do not carry
+
+        return Queries(self.tables, lambda: self.timeline, self.attestations)
+
+    def tidy(self, swept: Outcome, now_ms: int) -> None:
+        """After a sweep: ends the transactions of writers that are gone, and forgets those of more than a day ago.
+
+        A transaction that landed on one table holds that table's timeline back until it has landed on all; so this
+        is what lets it go on when its writer crashed. Records stay when a table could not be looked at.
+        """
+        if swept.unfinished:
+            self.tables.recover(swept.unfinished)
+        if not swept.failed:
+            self.tables.forget_transactions(now_ms - TRANSACTIONS_KEPT_MS, swept.unfinished)
 
     def request(self, message: SequencerMessage) -> None:
         """Puts a request on the sequencer's queue: the only way anybody else writes to the timeline's store."""
@@ -121,13 +190,25 @@ class Lake:
             objects = {entry.path: Entry(*entry) for entry in written}
             manifest_list = objects.pop(snapshot.manifest_list)
             entries = tuple(sorted(objects.values()))
-            self.attestations.stage(
-                Attestation(str(table.metadata.table_uuid), snapshot.snapshot_id, manifest_list, entries)
-            )
+            uuid, id_ = str(table.metadata.table_uuid), snapshot.snapshot_id
+            attestation = Attestation(uuid, id_, manifest_list, entries)
+            self.attestations.stage(attestation.with_changes(self._changed(table, snapshot)))
         if self.settings.moved_queue_url is not None:
             moved = {"table": ".".join(table.name())}
             found = correlation_id()
             self.request(TableMoved(**moved, correlation_id=found) if found else TableMoved(**moved))
+
+    def _changed(self, table: Table, snapshot: Snapshot) -> Changed | None:
+        """What the commit changed, for its attestation; None leaves it to the sequencer."""
+        parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
+        if parent is None and snapshot.parent_snapshot_id is not None:
+            return None
+        schema_id = table.metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
+        try:
+            return changes_of(table, parent, snapshot, schema_id, manifests=self.tables.committer.manifests)
+        except (LakeError, ClientError, BotoCoreError, OSError) as error:
+            logger.warning("changes not attested", extra={"table": ".".join(table.name()), "error": str(error)})
+            return None
 
 
 def open_lake(settings: Settings) -> Lake:

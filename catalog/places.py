@@ -22,3 +22,24 @@ TIMELINE_STORE = "timeline.slatedb/"
 
 TRANSACTIONS = "transactions/"
 """The records that decide transactions over several tables."""
+
+VECTORS = "vectors/"
+"""LanceDB's tables, `vectors/<table>.<column>.lance/`, and beside each its head."""
+
+REQUESTS = "requests/"
+"""Idempotency keys of the API, each bound to its request; gone after a week."""
+
+RESULTS = "results/"
+"""Answers too large for one response, fetched by a link; gone after a day."""
+
+RULES = "rules/"
+"""`rules/<namespace>/<table>.json`: how landed files become rows."""
+
+MEDIA = "media/"
+"""Binary media by the digest of their content; rows of metadata point here."""
+
+INGESTED = "ingested/"
+"""What became of each landed file, by the digest of its content."""
+
+JOBS = "jobs/"
+"""What jobs report, `jobs/<name>/<run id>.json`, and their logs."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 
 from catalog.errors import Invalid
 
@@ -48,7 +48,12 @@ class Settings(BaseModel):
         default=None, pattern=r"^(kms|secret):.+$", description="kms:<key id> or secret:<secret id>"
     )
     moved_queue_url: str | None = Field(default=None, description='where writers say "table T moved"')
+    landed_queue_url: str | None = Field(default=None, description="where S3 says that files landed")
     event_bus: str | None = Field(default=None, description="EventBridge bus for what the lake announces")
+    principals: Json[dict[str, list[str]]] = Field(
+        default={},
+        description="ARNs of those who sign their requests to the API (`*` stands for anything) -> their roles",
+    )
     store_timeout_s: float = Field(default=30.0, gt=0, le=600)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 

@@ -10,15 +10,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from catalog import places
+from catalog.changes import verify_feed
 from catalog.errors import Internal, Unverified
+from catalog.ingest.rules import Rule, Rules
 from catalog.lake import Lake, open_lake
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.proof import verify as verify_proof
 from catalog.settings import load_settings
+from cli.demo_notes import QUESTION, demo_notes
 from cli.output import Output
 from infra.local.cloud import EmbeddedCloud
 
 TABLE = "bronze.tide_gauges"
+NOTES_TABLE = "bronze.field_notes"
+HIGHEST = f"SELECT station, metres FROM {TABLE} ORDER BY metres DESC LIMIT 3"  # noqa: S608
 FILES = {
     "monday.jsonl": b'{"station": "Brest", "metres": 1.5}\n{"station": "Newlyn", "metres": 2.2}\n',
     "tuesday.csv": b"station,metres\nCuxhaven,2.9\nAberdeen,3.6\nReykjavik,4.3\n",
@@ -61,7 +66,9 @@ def run_demo(output: Output, *, keep: bool) -> None:
 
 
 def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
+    rules = Rules(lake.s3, lake.settings.bucket, lake.tables)
     with steps.step("Two files are dropped into the bucket, and a third that is broken") as found:
+        rules.set(TABLE, Rule(key=("station",), mode="mor"))
         for name, body in FILES.items():
             lake.s3.put_object(Bucket=lake.settings.bucket, Key=f"{places.LANDING}bronze/tide_gauges/{name}", Body=body)
         cloud.wait_until_idle()
@@ -71,7 +78,7 @@ def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
         found["shown"] = "\n".join([f"{TABLE} holds {found['rows']} rows; kept aside:", *found["quarantined"]])
 
     with steps.step("A reading is corrected: one upsert, sequenced like every commit") as found:
-        lake.tables.upsert(TABLE, [{"station": "Brest", "metres": 6.9}], key=["station"])
+        lake.tables.upsert(TABLE, [{"station": "Brest", "metres": 6.9}])
         cloud.wait_until_idle()
         head = lake.timeline.head()
         found["size"] = head.checkpoint.size
@@ -85,19 +92,24 @@ def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
             for index, leaf in leaves
         )
 
-    with steps.step("As of before the upsert, proven against the signed head") as found:
-        inserted = [index for index, leaf in leaves if leaf.operation == "append"][-1]
-        past = lake.timeline.as_of(TABLE, index=inserted)
-        before = lake.tables.scan(TABLE, where="station = 'Brest'", as_of=past.snapshot_id)
-        after = lake.tables.scan(TABLE, where="station = 'Brest'")
-        found["before"], found["after"] = before["metres"].to_pylist(), after["metres"].to_pylist()
-        found["shown"] = f"Brest then: {found['before']} m, now: {found['after']} m"
+    (key,) = {key for _, key in lake.timeline.source.keyring().keys}
+    key = VerifierKey.parse(str(key))
+    before, then = leaves[-2]
+    _ask(steps, lake, before)
+
+    with steps.step("What changed since then: a feed that proves it is complete, checked offline") as found:
+        feed = list(lake.changes(TABLE, since=then.sequence))
+        verify_feed(feed, [key], since=then.sequence, origin=lake.settings.origin)
+        changed = [change for one in feed for change in one.changes.to_pylist()]
+        found["changes"] = [{name: change[name] for name in ("op", "before", "after")} for change in changed]
+        found["shown"] = "\n".join(f"{change['op']}  {change['before']} -> {change['after']}" for change in changed)
+
+    _search(steps, cloud, lake, rules)
 
     with steps.step("A proof file, checked with nothing but the public key") as found:
         index = leaves[-1][0]
         entry, proof = lake.timeline.source.entry(index, head.checkpoint.size), lake.timeline.proof(index)
-        (key,) = {key for _, key in lake.timeline.source.keyring().keys}
-        verify_proof(proof, entry, [VerifierKey.parse(str(key))], origin=lake.settings.origin)
+        verify_proof(proof, entry, [key], origin=lake.settings.origin)
         found["proof_bytes"] = len(proof)
         found["shown"] = f"key {key}\nleaf {index} is in the tree; the proof has {len(proof)} bytes"
 
@@ -110,6 +122,38 @@ def _show(steps: Steps, cloud: EmbeddedCloud, lake: Lake) -> None:
             found["shown"] = f"flipped: {flipped}\nverify --deep: {error.message}"
         else:
             raise Internal(f"the flipped byte in {flipped} was not found")
+
+
+def _ask(steps: Steps, lake: Lake, then: int) -> None:
+    with steps.step("A question in SQL, and where it was answered") as found:
+        answer = lake.queries.run(HIGHEST)
+        found["rows"], found["route"] = answer.table().to_pylist(), str(answer.route)
+        found["shown"] = "\n".join([HIGHEST, *map(_line, found["rows"]), f"route {answer.explanation.reason}"])
+
+    with steps.step("The same question as of before the upsert") as found:
+        answer = lake.queries.run(HIGHEST, as_of=then)
+        found["rows"] = answer.table().to_pylist()
+        said = f"by snapshot {answer.receipt.snapshots[TABLE]}, index {then} of the signed timeline"
+        found["shown"] = "\n".join([*map(_line, found["rows"]), said])
+
+
+def _search(steps: Steps, cloud: EmbeddedCloud, lake: Lake, rules: Rules) -> None:
+    notes = demo_notes()
+    with steps.step(f"{len(notes)} notes are dropped, embedded, and searched by meaning and by words") as found:
+        rules.set(NOTES_TABLE, Rule(key=("path",), mode="mor"))
+        for name, body in notes.items():
+            key = f"{places.LANDING}{NOTES_TABLE.replace('.', '/')}/{name}"
+            lake.s3.put_object(Bucket=lake.settings.bucket, Key=key, Body=body)
+        cloud.wait_until_idle()
+        vectors = lake.vectors.create(NOTES_TABLE, "body", columns=["title"])
+        hits = lake.vectors.search(vectors.id, QUESTION, k=3).to_pylist()
+        found["question"], found["hits"] = QUESTION, [hit["title"] for hit in hits]
+        lines = [f"{hit['score']:.3f}  {hit['title']}" for hit in hits]
+        found["shown"] = "\n".join([f'"{QUESTION}"', *lines])
+
+
+def _line(row: dict[str, Any]) -> str:
+    return "  ".join(str(value) for value in row.values())
 
 
 def _flip_one_byte(lake: Lake) -> str:

@@ -31,6 +31,7 @@ def dev(context: typer.Context, port: Port = DEFAULT_PORT) -> None:
         signal.signal(number, lambda *_: stop.set())
     with output.progress("starting the embedded cloud …"):
         cloud = EmbeddedCloud(port=port).start()
+        cloud.serve_page()
     try:
         output.data({"environment": cloud.environment("person"), "status": cloud.status()}, _greeting(cloud))
         stop.wait()
@@ -42,7 +43,9 @@ def dev(context: typer.Context, port: Port = DEFAULT_PORT) -> None:
 def _greeting(cloud: Any) -> str:
     lines = [f"The lake is up ({cloud.started_in:.1f} s). Ctrl-C stops it and forgets everything.", ""]
     lines += [f"  {name:<12} {where}" for name, where in cloud.addresses().items()]
-    lines += ["", "In another terminal: strandline status"]
+    if "api" in cloud.addresses():
+        lines += ["", "A token for the API, with all roles, good for a day:", f"  {cloud.token('admin')}"]
+    lines += ["", f"See it: {cloud.gateway.url}", "In another terminal: strandline status"]
     if cloud.server.port != DEFAULT_PORT:
         lines.append(f"  (export STRANDLINE_DEV={cloud.endpoint.url} first: this is not the default port)")
     lines += ["", "For other AWS tools:"]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from catalog.errors import as_lake_error
-from cli import dev, proof, timeline
+from cli import changes, cost, dev, ingest, job, proof, query, remote, shell, table, timeline, transfer, vectors
 from cli.output import Format, Output
 
 app = typer.Typer(
@@ -32,7 +32,17 @@ def options(
 
 dev.register(app)
 timeline.register(app)
+ingest.register(app)
+table.register(app)
+transfer.register(app)
+query.register(app)
+shell.register(app)
+changes.register(app)
+vectors.register(app)
 proof.register(app)
+remote.register(app)
+job.register(app)
+cost.register(app)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from catalog.errors import LakeError
@@ -51,7 +52,7 @@ class Output:
         for column in columns:
             grid.add_column(column.replace("_", " "))
         for row in rows:
-            grid.add_row(*(str(row.get(column, "")) for column in columns))
+            grid.add_row(*(escape(str(row.get(column, ""))) for column in columns))
         self.data(rows, grid)
 
     def caption(self, text: str) -> None:
@@ -72,7 +73,7 @@ class Output:
         if self.is_json:
             sys.stderr.write(json.dumps({"error": error.as_dict()}) + "\n")
         else:
-            self._err.print(f"[bold red]{error.kind.name}[/]: {error.message}", soft_wrap=True)
+            self._err.print(f"[bold red]{error.kind.name}[/]: {escape(error.message)}", soft_wrap=True)
 
 
 def _lines(value: Mapping[str, Any] | Sequence[Any]) -> str:

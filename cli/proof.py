@@ -48,7 +48,7 @@ def verify_file(
 ) -> None:
     """Check that a leaf is in the log the key belongs to. Exit code 3 if the proof fails."""
     output: Output = context.obj
-    data, keys = file.read(), [_parse(text) for given in key for text in _texts(given)]
+    data, keys = file.read(), verifier_keys(key)
     try:
         carried = read(data).extra
         leaf = entry.read() if entry is not None else carried
@@ -70,6 +70,11 @@ def verify_file(
         f"Leaf {found.index} is in {checkpoint.origin}, of {checkpoint.size} leaves.\n{leaf.decode(errors='replace')}"
     )
     output.data(answer, said.replace("[", r"\["))
+
+
+def verifier_keys(given: list[str]) -> list[VerifierKey]:
+    """The keys that `--key` options name, each by itself or in a file."""
+    return [_parse(text) for one in given for text in _texts(one)]
 
 
 def _texts(given: str) -> list[str]:

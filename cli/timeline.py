@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from catalog.errors import Invalid
-from cli.connect import use_lake
+from cli.opened import add_command, opened
 from cli.output import Output
 
 if TYPE_CHECKING:
@@ -29,16 +27,12 @@ COLUMNS = ("index", "sequenced", "table", "operation", "ref", "snapshot_id", "se
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The Merkle timeline: every commit to every table.", no_args_is_help=True)
 
-    def add(command: Callable[..., None], *examples: str) -> None:
-        said = " · ".join(f"`strandline {example}`" for example in examples)
-        group.command(epilog=f"Examples: {said}")(command)
-
-    add(log, "timeline log", "timeline log sales.orders --limit 5", "-o json timeline log")
-    add(head, "timeline head", "timeline head --size 300", "timeline head > last.checkpoint")
-    add(prove, "timeline prove 42", "timeline prove --snapshot 5551234 --to proof.tlog-proof")
-    add(verify, "timeline verify", "timeline verify --deep", "timeline verify --since last.checkpoint")
-    add(export, "timeline export copy/", "timeline export - > log.tar")
-    add(compact, "timeline compact")
+    add_command(group, log, "timeline log", "timeline log sales.orders --limit 5", "-o json timeline log")
+    add_command(group, head, "timeline head", "timeline head --size 300", "timeline head > last.checkpoint")
+    add_command(group, prove, "timeline prove 42", "timeline prove --snapshot 5551234 --to proof.tlog-proof")
+    add_command(group, verify, "timeline verify", "timeline verify --deep", "timeline verify --since last.checkpoint")
+    add_command(group, export, "timeline export copy/", "timeline export - > log.tar")
+    add_command(group, compact, "timeline compact")
     app.add_typer(group, name="timeline")
 
 
@@ -48,7 +42,7 @@ def log(
     limit: Annotated[int, typer.Option(min=1, help="How many leaves, newest first.")] = 20,
 ) -> None:
     """The newest leaves of the timeline, or of one table."""
-    with _lake(context) as (lake, output):
+    with opened(context) as (lake, output):
         timeline = lake.timeline
         if table is None:
             size = timeline.head().checkpoint.size
@@ -64,7 +58,7 @@ def head(
     size: Annotated[int | None, typer.Option(min=1, help="The checkpoint of an earlier size.")] = None,
 ) -> None:
     """The signed checkpoint, exactly as it was signed, and so fit to be kept and given to `verify --since`."""
-    with _lake(context) as (lake, output):
+    with opened(context) as (lake, output):
         signed = lake.timeline.head(size)
         keys = [str(key) for _, key in lake.timeline.source.keyring().keys]
         answer = {
@@ -91,7 +85,7 @@ def prove(
         raise Invalid("prove what: an index, or --snapshot, and not both")
     from catalog.merkle import proof as proof_file
 
-    with _lake(context) as (lake, output):
+    with opened(context) as (lake, output):
         timeline = lake.timeline
         if index is None:
             assert snapshot is not None
@@ -118,13 +112,14 @@ def verify(
     since: Annotated[str | None, typer.Option(help="Verified before: a checkpoint's file, or its size.")] = None,
 ) -> None:
     """Check the tree, every checkpoint, every index and the published copy. Exit code 3 if anything is wrong."""
+    from catalog.changes.roots import recount
     from catalog.timeline.store import Place, Reader
     from catalog.timeline.verification import Verifier
 
-    with _lake(context) as (lake, output):
+    with opened(context) as (lake, output):
         note = None if since is None else _since(since, lake)
         reader = Reader.open(Place.from_settings(lake.settings))
-        verifier = Verifier(reader, lake.s3, lake.settings.bucket, lake.iceberg, lake.settings.origin)
+        verifier = Verifier(reader, lake.s3, lake.settings.bucket, lake.iceberg, lake.settings.origin, recount=recount)
         try:
             with output.progress("verifying …"):
                 report = verifier.verify(deep=deep, since=note)
@@ -142,7 +137,7 @@ def export(
     """Copy the public log: checkpoint, keys, tiles and entries, as strangers' tools read it."""
     from cli.export import Directory, Tar, copy_log
 
-    with _lake(context) as (lake, output):
+    with opened(context) as (lake, output):
         target = Tar(sys.stdout.buffer) if to == Path("-") else Directory(to)
         with output.progress("exporting …"):
             copied = copy_log(lake, target)
@@ -154,7 +149,7 @@ def compact(context: typer.Context) -> None:
     """Ask the sequencer to compact the timeline's database; it does so when it next looks at its queue."""
     from catalog.events import Compact
 
-    with _lake(context) as (lake, output):
+    with opened(context) as (lake, output):
         queue = lake.settings.moved_queue_url
         if queue is None:
             raise Invalid("the lake's queue is not known: set STRANDLINE_MOVED_QUEUE_URL")
@@ -164,15 +159,6 @@ def compact(context: typer.Context) -> None:
             {"sent": "compact", "correlation_id": message.correlation_id},
             f"Asked. Its log lines carry the correlation id {message.correlation_id}.",
         )
-
-
-@contextmanager
-def _lake(context: typer.Context) -> Iterator[tuple[Lake, Output]]:
-    use_lake()
-    from catalog.lake import open_lake
-    from catalog.settings import load_settings
-
-    yield open_lake(load_settings()), context.obj
 
 
 def _row(index: int, leaf: Leaf) -> dict[str, Any]:

@@ -102,9 +102,18 @@ def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
             for error in swept.failed.values():
                 log.error("table not swept", extra={"table": error.subject, **error.as_dict()})
             outcomes.append(swept)
+            _tidy(swept)
     if compacts:
         attempt(sequencer.compact, compacts)
     return sum(len(outcome.leaves) for outcome in outcomes), max((o.size for o in outcomes), default=0)
+
+
+def _tidy(swept: Outcome) -> None:
+    """What fails here is tried again at the next sweep, which finds the same."""
+    try:
+        lake().tidy(swept, time.time_ns() // 1_000_000)
+    except Exception as error:
+        log.error("not tidied", extra={"error": as_lake_error(error).as_dict()})
 
 
 def _log_message(message_id: str, message: SequencerMessage | None, error: LakeError | None) -> None:

@@ -26,6 +26,14 @@ class Stage(BaseModel):
     retain_data: bool = Field(description="keep buckets, keys and databases when the stack goes")
     log_retention_days: int = Field(gt=0)
     sweep_minutes: int = Field(gt=0, le=60, description="how often every table is caught up without being asked")
+    issuer: str = Field(
+        pattern=r"^https?://", description="OIDC issuer of the API's tokens; a deployment may say another"
+    )
+    audience: str = Field(min_length=1, description="what the tokens must be for")
+    principals: dict[str, list[str]] = Field(default={}, description="ARNs of signed requests' callers -> their roles")
+    requests_per_second: int = Field(default=500, gt=0, description="to one route of the API, from all callers")
+    request_burst: int = Field(default=1000, gt=0)
+    run_jobs: bool = Field(default=True, description="whether jobs run by their schedules, or only when asked")
 
     def resource(self, what: str) -> str:
         """`strandline-dev-sequencer`: the one rule for physical names."""

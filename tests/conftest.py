@@ -22,6 +22,7 @@ settings.load_profile("strandline")
 SPREAD = {"timeline/test_timeline_faults.py"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file stays on one worker, so that its cloud starts once; all of spark/ does, for its one session."""
     for item in items:

@@ -3,10 +3,12 @@
     digest      32 bytes that stand for a row, the same from Arrow and Spark (docs/row-digest.md)
     comparison  diff: the exact changes of a commit, from Iceberg's metadata and the files it touched
     history     changes(table, since, until), commit by commit or net
+    roots       the root that a commit's leaf carries, computed when small enough
+    sequenced   the change sets of a table's leaves, with evidence: what `lake.changes` gives
     feed        the change set: whole, in pages, by key range, or a selection with proofs
     verifier    checks a change set offline, with the timeline's public key
     wire        Arrow IPC and JSON lines, both ways
-    watermark   how far a consumer has come, signed; processing runs a function from there
+    processing  runs a function over the change sets after a consumer's watermark: what `lake.process` does
 
 To verify a feed takes pyarrow and catalog.merkle: pyiceberg is imported when a table is asked for, not
 before.
@@ -20,21 +22,17 @@ from typing import TYPE_CHECKING, Any
 from catalog.changes.digest import conform, key_digests, row_digests, rows_root
 from catalog.changes.feed import ChangeSet, Commit, KeyRange, collapse
 from catalog.changes.spark import spark_digest, spark_expression
-from catalog.changes.verifier import verify, verify_leaf, verify_root
-from catalog.changes.watermark import Marks, Watermark
+from catalog.changes.verifier import verify, verify_feed, verify_leaf, verify_root
 from catalog.changes.wire import from_ipc, from_json_lines, to_ipc, to_json_lines
 
 if TYPE_CHECKING:
     from catalog.changes.comparison import diff
     from catalog.changes.history import changes, net_changes
-    from catalog.changes.processing import process
 
 __all__ = [
     "ChangeSet",
     "Commit",
     "KeyRange",
-    "Marks",
-    "Watermark",
     "changes",
     "collapse",
     "conform",
@@ -43,7 +41,6 @@ __all__ = [
     "from_json_lines",
     "key_digests",
     "net_changes",
-    "process",
     "row_digests",
     "rows_root",
     "spark_digest",
@@ -51,11 +48,12 @@ __all__ = [
     "to_ipc",
     "to_json_lines",
     "verify",
+    "verify_feed",
     "verify_leaf",
     "verify_root",
 ]
 
-_OF_TABLES = {"changes": "history", "diff": "comparison", "net_changes": "history", "process": "processing"}
+_OF_TABLES = {"changes": "history", "diff": "comparison", "net_changes": "history"}
 
 
 def __getattr__(name: str) -> Any:

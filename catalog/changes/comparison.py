@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,9 @@ from catalog.changes.feed import ChangeSet, Commit
 from catalog.changes.hashing import Hashes
 from catalog.changes.pairing import pair, survivors
 from catalog.changes.reading import Reader
-from catalog.changes.sources import Source, difference
+from catalog.changes.sources import Difference, Source, difference
 from catalog.errors import Invalid, NotFound
+from catalog.tables.manifests import ManifestReader
 
 KEY_PROPERTY = "strandline.key"
 
@@ -37,14 +38,53 @@ def diff(table: Table, snapshot_id: int | None = None) -> ChangeSet:
     snapshot that expired, Invalid for a table that cannot be compared.
     """
     snapshot = find_snapshot(table, snapshot_id)
-    return between(table, parent_of(table, snapshot), snapshot)
+    return full(table, parent_of(table, snapshot), snapshot)
 
 
-def between(table: Table, since: Snapshot | None, until: Snapshot) -> ChangeSet:
-    """The net changes from one snapshot (None: the empty table) to another, in whatever order they came to be."""
-    schema = schema_of(table, until)
-    reader, key = Reader(table, schema), key_of(table, schema)
-    found = difference(table, since, until)
+def full(table: Table, since: Snapshot | None, until: Snapshot) -> ChangeSet:
+    """`between` under the schema of `until`, and that schema with it."""
+    return with_schema(between(table, since, until), table, schema_of(table, until).schema_id)
+
+
+class TooLarge(Invalid):
+    """The comparison would read more than it may."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much a comparison may read: rows and bytes of the data files that it has to look into."""
+
+    rows: int
+    bytes: int
+
+    def check(self, found: Difference) -> None:
+        sources = [*found.removed, *found.added]
+        rows = sum(source.file.record_count if source.only is None else len(source.only) for source in sources)
+        length = sum(source.file.file_size_in_bytes for source in sources)
+        if rows > self.rows or length > self.bytes:
+            raise TooLarge(f"{rows} rows in {length} bytes are over the limit of {self.rows} and {self.bytes}")
+
+
+def between(
+    table: Table,
+    since: Snapshot | None,
+    until: Snapshot,
+    *,
+    schema: Schema | None = None,
+    key: Sequence[str] | None = None,
+    limit: Limit | None = None,
+    manifests: ManifestReader | None = None,
+) -> ChangeSet:
+    """The net changes from one snapshot (None: the empty table) to another, in whatever order they came to be.
+
+    Both are read under `schema`, by default the one `until` was committed with, and paired by `key`, by default
+    the table's own under it. TooLarge when that would read more than the limit.
+    """
+    under = schema_of(table, until) if schema is None else schema
+    reader, paired = Reader(table, under), key_of(table, under) if key is None else tuple(key)
+    found = difference(table, since, until, manifests)
+    if limit is not None:
+        limit.check(found)
     removed, added = _uncancelled(reader, found.removed, found.added)
     commit = Commit(
         ".".join(table.name()),
@@ -53,8 +93,12 @@ def between(table: Table, since: Snapshot | None, until: Snapshot) -> ChangeSet:
         None if since is None else since.snapshot_id,
         until.timestamp_ms,
     )
-    changes = ChangeSet.of(commit, reader.schema, key, pair(removed, added, key, reader.schema))
-    return replace(changes, schema_json=_schema_json(table, schema.schema_id))
+    return ChangeSet.of(commit, reader.schema, paired, pair(removed, added, paired, reader.schema))
+
+
+def with_schema(changes: ChangeSet, table: Table, schema_id: int) -> ChangeSet:
+    """The change set with its table's schema, for which the timeline vouches. One GET, none if it was seen."""
+    return replace(changes, schema_json=_schema_json(table, schema_id))
 
 
 def find_snapshot(table: Table, snapshot_id: int | None = None) -> Snapshot:

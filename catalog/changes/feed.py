@@ -28,7 +28,10 @@ KeyValue: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Which commit it was. `parent_id` is the snapshot it is compared with, `index` its place in the timeline."""
+    """Which commit it was. `parent_id` is the snapshot it is compared with, `index` its place in the timeline.
+
+    `sequence` is its number among the leaves of its table, which has no gaps.
+    """
 
     table: str
     table_uuid: str
@@ -36,14 +39,20 @@ class Commit:
     parent_id: int | None
     committed_ms: int
     index: int | None = None
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The commit's leaf, as the timeline holds it, and the proof file (c2sp.org/tlog-proof@v1) that it does."""
+    """The commit's leaf, as the timeline holds it, and the proof file (c2sp.org/tlog-proof@v1) that it does.
+
+    `passed`: the same of the table's leaves since the change set before, which change no rows (tags, say): so that
+    a feed shows that no commit was left out between.
+    """
 
     leaf: bytes
     proof: bytes
+    passed: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +182,12 @@ class ChangeSet:
             part=replace(shown, keys=wanted, left=left, right=right),
         )
 
-    def with_evidence(self, leaf: bytes, proof: bytes, index: int) -> ChangeSet:
+    def with_evidence(
+        self, leaf: bytes, proof: bytes, index: int, passed: Sequence[tuple[bytes, bytes]] = ()
+    ) -> ChangeSet:
         """The same changes with their place in the timeline, so that the log's public key is enough to check them."""
-        return replace(self, commit=replace(self.commit, index=index), evidence=Evidence(leaf, proof))
+        found = Evidence(leaf, proof, tuple(passed))
+        return replace(self, commit=replace(self.commit, index=index), evidence=found)
 
     def _whole(self) -> pa.Table:
         if self.part is not None:

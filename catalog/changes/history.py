@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.changes.comparison import between, find_snapshot
+from catalog.changes.comparison import find_snapshot, full
 from catalog.changes.feed import ChangeSet
 from catalog.errors import NotFound
 
@@ -58,7 +58,7 @@ def changes(table: Table, since: int | None = None, until: int | None = None) ->
     Each is what its own leaf in the timeline says. Computed as it is asked for: one change set in memory.
     """
     for step in steps(table, since, until):
-        yield between(table, step.since, step.until)
+        yield full(table, step.since, step.until)
 
 
 def net_changes(table: Table, since: int | None = None, until: int | None = None) -> ChangeSet:
@@ -69,7 +69,7 @@ def net_changes(table: Table, since: int | None = None, until: int | None = None
     same rows.
     """
     last = find_snapshot(table, until)
-    return between(table, None if since is None else find_snapshot(table, since), last)
+    return full(table, None if since is None else find_snapshot(table, since), last)
 
 
 def _ancestors(table: Table, snapshot: Snapshot) -> list[Snapshot]:

@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import Invalid
+from catalog.tables.manifests import ManifestReader
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -53,45 +54,56 @@ class Difference:
     added: Sequence[Source]
 
 
-def difference(table: Table, parent: Snapshot | None, snapshot: Snapshot | None) -> Difference:
-    """From `parent` (None: the empty table) to `snapshot`.
+def difference(
+    table: Table, parent: Snapshot | None, snapshot: Snapshot | None, manifests: ManifestReader | None = None
+) -> Difference:
+    """From `parent` (None: the empty table) to `snapshot`. `manifests` may know some of theirs already.
 
     Requests: two manifest lists, each manifest they do not share, and with position deletes all manifests of
     deletes and those delete files that may concern a touched data file. Raises Invalid for equality deletes.
     """
-    io = table.io
-    old, new = ([] if one is None else one.manifests(io) for one in (parent, snapshot))
+    reader = _Manifests(table.io, ManifestReader() if manifests is None else manifests)
+    old, new = (reader.known.manifests(table.io, one) for one in (parent, snapshot))
     shared = {manifest.manifest_path for manifest in old} & {manifest.manifest_path for manifest in new}
-    gone, come = (_live(io, (one for one in side if one.manifest_path not in shared)) for side in (old, new))
+    gone, come = (_live(reader, (one for one in side if one.manifest_path not in shared)) for side in (old, new))
     removed = {path: entry for path, entry in gone.items() if path not in come}
     added = {path: entry for path, entry in come.items() if path not in gone}
 
     cache = dict[str, Mapping[str, Any]]()
-    old_deletes, new_deletes = (_Deletes(io, _delete_entries(io, side), cache) for side in (old, new))
+    old_deletes, new_deletes = (_Deletes(table.io, _delete_entries(reader, side), cache) for side in (old, new))
     touched = old_deletes.named_only_here(new_deletes) | new_deletes.named_only_here(old_deletes)
     touched -= removed.keys() | added.keys()
     before = [Source(entry.data_file, old_deletes.of(entry)) for entry in removed.values()]
     after = [Source(entry.data_file, new_deletes.of(entry)) for entry in added.values()]
-    for entry in _find(io, touched, new):
+    for entry in _find(reader, touched, new):
         was, now = old_deletes.of(entry), new_deletes.of(entry)
         before += _only(entry, np.setdiff1d(now, was, assume_unique=True))
         after += _only(entry, np.setdiff1d(was, now, assume_unique=True))
     return Difference(before, after)
 
 
+@dataclass(frozen=True)
+class _Manifests:
+    io: FileIO
+    known: ManifestReader
+
+    def entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        return self.known.entries(self.io, manifest)
+
+
 def _only(entry: ManifestEntry, positions: Positions) -> list[Source]:
     return [Source(entry.data_file, only=positions)] if len(positions) else []
 
 
-def _live(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, ManifestEntry]:
+def _live(reader: _Manifests, manifests: Iterable[ManifestFile]) -> dict[str, ManifestEntry]:
     """The data files that the manifests hold alive, by path."""
     data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
-    return {entry.data_file.file_path: entry for one in data for entry in one.fetch_manifest_entry(io)}
+    return {entry.data_file.file_path: entry for one in data for entry in reader.entries(one)}
 
 
-def _delete_entries(io: FileIO, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
+def _delete_entries(reader: _Manifests, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
     deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
-    entries = [entry for manifest in deletes for entry in manifest.fetch_manifest_entry(io)]
+    entries = [entry for manifest in deletes for entry in reader.entries(manifest)]
     for entry in entries:
         if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
             raise Invalid(
@@ -101,14 +113,14 @@ def _delete_entries(io: FileIO, manifests: Iterable[ManifestFile]) -> list[Manif
     return entries
 
 
-def _find(io: FileIO, paths: set[str], manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+def _find(reader: _Manifests, paths: set[str], manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
     """The entries of data files that both snapshots hold: newest manifests first, no more of them than needed."""
     missing, found = set(paths), list[ManifestEntry]()
     data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
     for manifest in sorted(data, key=lambda one: one.sequence_number or 0, reverse=True):
         if not missing:
             break
-        found += [entry for entry in manifest.fetch_manifest_entry(io) if entry.data_file.file_path in missing]
+        found += [entry for entry in reader.entries(manifest) if entry.data_file.file_path in missing]
         missing -= {entry.data_file.file_path for entry in found}
     return found  # a path still missing belongs to no live file: its deletes say nothing any more
 

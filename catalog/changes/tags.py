@@ -88,7 +88,8 @@ def plain(kind: Any) -> Any:
     if types.is_temporal(kind):
         return pa.int64() if kind.bit_width == 64 else pa.int32()
     if types.is_struct(kind):
-        return pa.struct([field.with_type(plain(field.type)) for field in kind])
+        # Arrow casts no struct that is null if a field of it must not be: a row before, where there is none.
+        return pa.struct([field.with_type(plain(field.type)).with_nullable(True) for field in kind])
     if types.is_map(kind):
         return pa.map_(*(field.with_type(plain(field.type)) for field in (kind.key_field, kind.item_field)))
     return pa.list_(kind.value_field.with_type(plain(kind.value_type))) if is_list(kind) else kind

@@ -59,6 +59,17 @@ class _Leaf:
     schema_sha256: str | None
     changes_root: str | None
     changes_count: int | None
+    sequence: int
+    operation: str
+    ref: str | None
+
+    @property
+    def moves_rows(self) -> bool:
+        return self.ref == "main" and self.operation not in _KEEPS_ROWS
+
+
+_KEEPS_ROWS = frozenset({"create", "rename", "drop", "tag", "unref", "schema", "metadata"})
+"""Operations after which main shows the rows it showed before. Of any other, a feed must say what it changed."""
 
 
 def verify(changes: ChangeSet, keys: VerifierKey | Iterable[VerifierKey], *, origin: str | None = None) -> None:
@@ -77,7 +88,52 @@ def verify(changes: ChangeSet, keys: VerifierKey | Iterable[VerifierKey], *, ori
         raise Unverified(f"the leaf of {_name(changes)} is not in the signed timeline: {error}") from None
     if changes.commit.index != shown.index:
         raise Unverified(f"{_name(changes)} is leaf {shown.index} of the timeline, not {changes.commit.index}")
-    verify_leaf(changes, _parse_leaf(changes.evidence.leaf))
+    leaf = _parse_leaf(changes.evidence.leaf)
+    if changes.commit.sequence not in (None, leaf.sequence):
+        raise Unverified(f"{_name(changes)} is leaf {leaf.sequence} of its table, not {changes.commit.sequence}")
+    verify_leaf(changes, leaf)
+
+
+def verify_feed(
+    feed: Iterable[ChangeSet],
+    keys: VerifierKey | Iterable[VerifierKey],
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    origin: str | None = None,
+) -> int | None:
+    """Each change set holds, and no commit of the table is left out, repeated or out of its order.
+
+    `since` is the table's sequence number after which the feed begins (None: with the table's first leaf), `until`
+    one that it must reach. Gives the number it reached, `since` if it is empty. What came after that is not the
+    feed's to say: compare with a newer one, or with the event that announced the commit. Holds one change set.
+    """
+    known = [keys] if isinstance(keys, VerifierKey) else list(keys)
+    reached, last_index, uuid = -1 if since is None else since, -1, None
+    for changes in feed:
+        verify(changes, known, origin=origin)
+        assert changes.evidence is not None
+        own = (changes.evidence.leaf, changes.evidence.proof)
+        for data, proof in (*changes.evidence.passed, own):
+            try:
+                index = proof_file.verify(proof, data, known, origin=origin).index
+            except ProofError as error:
+                raise Unverified(f"a leaf before {_name(changes)} is not in the signed timeline: {error}") from None
+            leaf = _parse_leaf(data)
+            if leaf.table_uuid != (uuid or leaf.table_uuid):
+                raise Unverified(f"{_name(changes)} is of another table than the change sets before it")
+            if leaf.sequence != reached + 1 or index <= last_index:
+                raise Unverified(
+                    f"{_name(changes)}: the feed goes on with leaf {leaf.sequence} of its table after leaf {reached}: "
+                    "a commit was left out, repeated or moved"
+                )
+            if leaf.moves_rows != (data is own[0]):
+                what = "it is passed over, though it may change rows" if leaf.moves_rows else "it changes no rows"
+                raise Unverified(f"{_name(changes)}: leaf {leaf.sequence} of its table is out of place: {what}")
+            uuid, reached, last_index = leaf.table_uuid, leaf.sequence, index
+    if until is not None and reached < until:
+        raise Unverified(f"the feed ends with leaf {reached} of its table, and should reach {until}")
+    return since if reached < 0 else reached
 
 
 def verify_leaf(changes: ChangeSet, leaf: CommitLeaf) -> None:

@@ -86,7 +86,7 @@ def _head(changes: ChangeSet) -> dict[str, Any]:
         "root": changes.root.hex(),
         "count": changes.count,
         "schema_json": None if changes.schema_json is None else changes.schema_json.decode(),
-        "evidence": None if evidence is None else {"leaf": evidence.leaf.decode(), "proof": evidence.proof.decode()},
+        "evidence": None if evidence is None else _evidence_out(evidence),
         "part": None if part is None else _part_out(part),
     }
 
@@ -107,8 +107,18 @@ def _change_set(head: dict[str, Any], schema: pa.Schema, table: pa.Table) -> Cha
         int(head["count"]),
         None if part is None else _part_in(part, pa.schema([schema.field(name) for name in key])),
         None if schema_json is None else schema_json.encode(),
-        None if evidence is None else Evidence(evidence["leaf"].encode(), evidence["proof"].encode()),
+        None if evidence is None else _evidence_in(evidence),
     )
+
+
+def _evidence_out(evidence: Evidence) -> dict[str, Any]:
+    passed = [[leaf.decode(), proof.decode()] for leaf, proof in evidence.passed]
+    return {"leaf": evidence.leaf.decode(), "proof": evidence.proof.decode(), "passed": passed}
+
+
+def _evidence_in(evidence: dict[str, Any]) -> Evidence:
+    passed = tuple((leaf.encode(), proof.encode()) for leaf, proof in evidence.get("passed", ()))
+    return Evidence(evidence["leaf"].encode(), evidence["proof"].encode(), passed)
 
 
 def _part_out(part: Part) -> dict[str, Any]:

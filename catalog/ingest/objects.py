@@ -12,11 +12,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from catalog.errors import Invalid, NotFound
+from catalog.errors import Conflict, Invalid, NotFound
+from catalog.ingest.ledger import source_id, unread_digest
 from catalog.pipeline.landing import Destination, Landed
 from catalog.pipeline.limits import Limits, Refused
 from catalog.places import QUARANTINE
 from catalog.tables.answers import explain
+from catalog.tables.ranges import Ranges
 
 READ_BYTES = 4 << 20
 COPY_BYTES = 5 << 30
@@ -29,7 +31,7 @@ class Gone(NotFound):
 
 
 class LandedObject:
-    """One version of one object. Each `stream` is one GET."""
+    """One version of one object. Each `stream` is one GET; what S3 says of the object is known from then on."""
 
     def __init__(self, s3: Any, landed: Landed) -> None:
         self._s3, self.landed = s3, landed
@@ -37,12 +39,16 @@ class LandedObject:
         if landed.version_id and landed.version_id != "null":
             self._where["VersionId"] = landed.version_id
         self.size = 0
+        self.modified = datetime.now(UTC)
+        self.version: str | None = landed.version_id
+        self._tag = ""
 
     def stream(self, limits: Limits) -> DigestingStream:
         """NotFound if it is gone meanwhile, Refused if it is over the limit: nothing of it is read then."""
         with self._explained():
             answer = self._s3.get_object(**self._where)
-        self.size = int(answer["ContentLength"])
+        self.size, self.modified, self._tag = int(answer["ContentLength"]), answer["LastModified"], answer["ETag"]
+        self.version = answer.get("VersionId")
         if self.size > limits.object_bytes:
             answer["Body"].close()
             raise Refused(f"the file is {self.size} bytes, over the limit of {limits.object_bytes}")
@@ -57,21 +63,38 @@ class LandedObject:
 
     def ranges(self) -> io.RawIOBase:
         """For Parquet, which is read from its end."""
-        return _Ranges(self)
+        return Ranges(self.size, self._read_range)
 
-    def read_range(self, start: int, end: int) -> bytes:
+    def copy_to(self, key: str) -> str:
+        """Copies the bytes that were read within S3, in one request; gives the copy's address.
+
+        Conflict if the object is no longer what was read, which only an unversioned bucket allows.
+        """
+        with self._explained():
+            try:
+                self._s3.copy_object(
+                    Bucket=self.landed.bucket, Key=key, CopySource=self._where, CopySourceIfMatch=self._tag
+                )
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "PreconditionFailed":
+                    raise
+                raise Conflict(f"{self.landed.key} changed while it was read: it is read again") from None
+        return f"s3://{self.landed.bucket}/{key}"
+
+    def _read_range(self, start: int, end: int) -> bytes:
         with self._explained():
             data: bytes = self._s3.get_object(**self._where, Range=f"bytes={start}-{end - 1}")["Body"].read()
         return data
 
     def quarantine(self, destination: Destination | None, digest: str | None, error: Invalid) -> str:
-        """Copies the object to `quarantine/<namespace>/<table>/<digest>`, the report beside it as `….json`.
+        """Copies the object to `quarantine/<namespace>/<table>/<digest>`, the report beside it as `….<source>.json`:
+        the same bytes may be refused under two keys, for two reasons.
 
         Done again it ends the same; a crash between the two is mended by the next delivery of the message. Gives
         the report's key.
         """
         landed = self.landed
-        name = digest or f"unread-{sha256(f'{landed.key}@{landed.version_id}'.encode()).hexdigest()}"
+        name = digest or unread_digest(landed.key, landed.version_id)
         place = f"{destination.namespace}/{destination.table}" if destination else "unplaced"
         kept = f"{QUARANTINE}{place}/{name}" if digest is not None or 0 < self.size <= COPY_BYTES else None
         report = {
@@ -86,7 +109,7 @@ class LandedObject:
             "correlation_id": landed.correlation_id,
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         }
-        key = f"{QUARANTINE}{place}/{name}.json"
+        key = f"{QUARANTINE}{place}/{name}.{source_id(landed.key, landed.version_id)}.json"
         with self._explained():
             if kept is not None:
                 self._s3.copy_object(Bucket=landed.bucket, Key=kept, CopySource=self._where)
@@ -130,33 +153,3 @@ class DigestingStream:
         while self.read(READ_BYTES):
             pass
         return self._hash.hexdigest()
-
-
-class _Ranges(io.RawIOBase):
-    def __init__(self, source: LandedObject) -> None:
-        super().__init__()
-        self._source, self._position = source, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
-        return self._position
-
-    def size(self) -> int:
-        return self._source.size
-
-    def read(self, size: int | None = -1) -> bytes:
-        start = self._position
-        end = self._source.size if size is None or size < 0 else min(start + size, self._source.size)
-        if end <= start:
-            return b""
-        self._position = end
-        return self._source.read_range(start, end)

@@ -59,9 +59,9 @@ def _check_header(names: list[str]) -> None:
 
 
 def _typed(column: Any, name: str, hint: pa.Schema | None, first: int) -> Any:
-    """As the table has it; without a table, the narrowest of int64, double, bool that says the same."""
-    if hint is not None:
-        told = hint.field(name).type if name in hint.names else pa.string()
+    """As the table has it; if it has none, the narrowest of int64, double, bool that says the same."""
+    if hint is not None and name in hint.names:
+        told = hint.field(name).type
         return column if pt.is_string(told) else _as_told(column, told, name, first)
     if column.null_count == len(column):
         return pa.nulls(len(column))

@@ -42,8 +42,18 @@ def detect(name: str) -> Format:
     suffix = stem.rpartition(".")[2] if codec else last
     if suffix not in _FORMATS or not stem or (codec and "." not in stem):
         known = ", ".join(f".{suffix}" for suffix in _FORMATS)
-        raise Refused(f"its name does not end in a known format ({known}, each also with .gz or .zst)")
+        raise Refused(
+            f"its name does not end in a known format ({known}, each also with .gz or .zst), and it is no binary media"
+        )
     return Format(_FORMATS[suffix], codec)
+
+
+def is_known(name: str) -> bool:
+    """Whether the suffix names a format of rows; anything else may be media."""
+    try:
+        return bool(detect(name).kind)
+    except Refused:
+        return False
 
 
 def read_rows(reader: Any, name: str, limits: Limits, hint: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:

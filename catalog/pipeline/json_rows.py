@@ -1,26 +1,32 @@
 """JSON to Arrow: JSON lines block by block, and JSON documents (one object, several, or an array) value by value.
 
-Text stays text: a string that looks like a time is not made one, unless the table says that it is.
+Text stays text: a string that looks like a time is not made one, unless the table says that it is. The quick way is
+pyarrow's; rows are looked at one by one only to say which of them is at fault.
 """
 
 from __future__ import annotations
 
 import codecs
-import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pt
 
+from catalog.pipeline.json_numbers import check_numbers
 from catalog.pipeline.limits import Limits, Refused
 
 BLOCK_BYTES = 4 << 20
 _IN_ROW = re.compile(r"(?:JSON parse error: )?(?P<reason>.*?)\.? in row (?P<row>\d+)$", re.S)
 _COLUMN = re.compile(r"^Column\(/?(?P<column>[^)]*)\) ")
+_BREAK, _BRACE = b"\n{"
+_STEP = 128 << 10
+_SHORT = 1000
+"""A line of so many bytes is nested no deeper than that, which no recursion in pyarrow minds."""
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
 
 
@@ -33,12 +39,14 @@ def read_json_lines(stream: Any, limits: Limits, hint: pa.Schema | None) -> Iter
         # Up to the last line break, or to the file's end: a last line without one belongs to the block before it.
         cut = data.rfind(b"\n") + 1 if following else len(data)
         # Without a line break in it, the rest only grows; the limit on a row ends that.
-        block, rest = (rest + data[:cut], data[cut:]) if cut else (b"", rest + data)
+        block = b"".join((rest, memoryview(data)[:cut])) if cut else b""
+        rest = data[cut:] if cut else rest + data
+        breaks = _find(block, lambda part: part == _BREAK)
         if len(rest) > limits.row_bytes:
-            raise _too_long(limits, line=first_line + block.count(b"\n"))
-        if block.strip():
-            yield parser.parse(block, first_line)
-        first_line += block.count(b"\n")
+            raise _too_long(limits, line=first_line + len(breaks))
+        if block and not block.isspace():
+            yield parser.parse(block, first_line, _most_opened(block, breaks))
+        first_line += len(breaks)
         data = following
 
 
@@ -49,10 +57,10 @@ def read_json(stream: Any, limits: Limits, hint: pa.Schema | None) -> Iterator[p
         rows.append(text)
         size += len(text)
         if size >= BLOCK_BYTES:
-            yield parser.parse(b"\n".join(rows), first, rows)
+            yield parser.parse_rows(rows, first)
             first, rows, size = first + len(rows), [], 0
     if rows:
-        yield parser.parse(b"\n".join(rows), first, rows)
+        yield parser.parse_rows(rows, first)
 
 
 def _values(stream: Any, limits: Limits) -> Iterator[bytes]:
@@ -144,8 +152,13 @@ class _Parser:
         self._text: dict[str, pa.Field[Any]] = {}
         self._seen: pa.Schema | None = None if hint is not None else pa.schema([])
 
-    def parse(self, block: bytes, first: int, rows: list[bytes] | None = None) -> pa.Table:
-        self._check(block, rows, first)
+    def parse_rows(self, rows: list[bytes], first: int) -> pa.Table:
+        most = max(row.count(b"{") + row.count(b"[") for row in rows)
+        return self.parse(b"\n".join(rows), first, most, rows)
+
+    def parse(self, block: bytes, first: int, most: int, rows: list[bytes] | None = None) -> pa.Table:
+        """`first`: the number of the first line or row. `most`: a bound on how deep any of them is nested."""
+        self._check(block, rows, first, most)
         known = {field.name: field for field in self._hint} | self._text
         try:
             try:
@@ -158,7 +171,11 @@ class _Parser:
             if plain != list(found.schema):
                 found = self._read(block, plain)
         except pa.ArrowInvalid as error:
+            self._check_rows(block, rows, first)  # a row over a limit is called that, whatever else it is
             raise self._explained(str(error), _lines(block, rows), first) from None
+        if any(_type_depth(field.type) > self._limits.depth for field in found.schema):
+            self._check_rows(block, rows, first)
+        check_numbers(found, lambda: _full(_lines(block, rows), first), self._unit)
         if self._seen is not None:
             try:
                 self._seen = pa.unify_schemas([self._seen, found.schema], promote_options="permissive")
@@ -171,19 +188,20 @@ class _Parser:
         options = pj.ParseOptions(
             explicit_schema=pa.schema(fields) if fields else None, newlines_in_values=self._unit == "row"
         )
-        return pj.read_json(io.BytesIO(block), pj.ReadOptions(False, len(block) + 1), options)
+        source: Any = pa.BufferReader(block)  # reads the bytes where they are; the stubs know only files
+        return pj.read_json(source, pj.ReadOptions(False, len(block) + 1), options)
 
-    def _check(self, block: bytes, rows: list[bytes] | None, first: int) -> None:
-        try:
-            block.decode()
-        except UnicodeDecodeError as error:
-            at = block.count(b"\n", 0, error.start)
-            raise self._refused(f"it is not UTF-8: {error.reason}", first + at) from None
-        opened = block.count(b"{") + block.count(b"[")
-        # Rows that begin with a brace have one each; only if the others could be in one row is it looked for.
-        rows_at_least = block.count(b"\n{") + block.startswith(b"{")
-        if len(block) <= self._limits.row_bytes and opened - rows_at_least < self._limits.depth:
-            return
+    def _check(self, block: bytes, rows: list[bytes] | None, first: int, most: int) -> None:
+        if not block.isascii():
+            try:
+                block.decode()
+            except UnicodeDecodeError as error:
+                at = block.count(b"\n", 0, error.start)
+                raise self._refused(f"it is not UTF-8: {error.reason}", first + at) from None
+        if len(block) > self._limits.row_bytes or most > self._limits.depth:
+            self._check_rows(block, rows, first)
+
+    def _check_rows(self, block: bytes, rows: list[bytes] | None, first: int) -> None:
         for number, line in enumerate(_lines(block, rows), first):
             if len(line) > self._limits.row_bytes:
                 raise _too_long(self._limits, **{self._unit: number})
@@ -194,8 +212,8 @@ class _Parser:
         found = _IN_ROW.search(message)
         if found is None:
             return Refused(f"it is no JSON: {message}", **cast(dict[str, Any], {self._unit: first}))
-        full = [number for number, line in enumerate(lines) if line.strip()]
-        number = first + full[min(int(found["row"]), len(full) - 1)]
+        full = _full(lines, first)
+        number = full[min(int(found["row"]), len(full) - 1)][0]
         column = _COLUMN.search(found["reason"])
         if column is None:
             return self._refused(found["reason"], number)
@@ -208,6 +226,28 @@ class _Parser:
 
 def _lines(block: bytes, rows: list[bytes] | None) -> list[bytes]:
     return block.split(b"\n") if rows is None else rows
+
+
+def _full(lines: list[bytes], first: int) -> list[tuple[int, bytes]]:
+    """The lines with something in them, which are the rows, with their numbers."""
+    return [(number, line) for number, line in enumerate(lines, first) if line.strip()]
+
+
+def _find(block: bytes, wanted: Callable[[Any], Any]) -> np.ndarray[Any, Any]:
+    """The positions of some bytes, looked for in steps that stay in the processor's cache."""
+    seen = np.frombuffer(block, np.uint8)
+    found = [wanted(seen[at : at + _STEP]).nonzero()[0] + at for at in range(0, len(seen), _STEP)]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def _most_opened(block: bytes, breaks: np.ndarray[Any, Any]) -> int:
+    """The most that any one line opens of braces and brackets, which bounds how deep it is nested. 0 if all lines are
+    so short that pyarrow can be trusted with them whatever is in them: the schema then tells how deep they were."""
+    ends = np.append(breaks, len(block))
+    if int(np.diff(ends, prepend=0).max()) <= _SHORT:
+        return 0
+    opened = _find(block, lambda part: (part | 0x20) == _BRACE)  # a bracket is a brace without this bit
+    return int(np.diff(np.searchsorted(opened, ends), prepend=0).max())
 
 
 def _too_long(limits: Limits, **position: int) -> Refused:
@@ -223,6 +263,13 @@ def _depth(line: bytes) -> int:
         elif mark[0] in (b"}", b"]"):
             depth -= 1
     return deepest
+
+
+def _type_depth(kind: Any) -> int:
+    """How deep values of the type are nested, with the row around them."""
+    if not kind.num_fields:
+        return 1
+    return 1 + max(_type_depth(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _can_be_told(kind: pa.DataType) -> bool:

@@ -83,13 +83,26 @@ def parse_key(key: str) -> Destination:
     if len(parts) < 3 or not parts[2]:
         raise Invalid(f"{key!r} names no table: write {LANDING}<namespace>/<table>/<name>", subject=key)
     namespace, table, name = parts
-    for what, found in (("namespace", namespace), ("table", table)):
-        if not _NAME.fullmatch(found):
-            reason = f"{found!r} is no {what}: 1 to 128 lower-case letters, digits and underscores"
-            raise Invalid(f"{key!r}: {reason}", subject=key)
+    _check_names(namespace, table, key)
     if any(part in (".", "..") for part in name.split("/")):
         # HTTP clients fold such segments away: what is read could be another object than what was announced.
         raise Invalid(f"{key!r} has a segment '.' or '..', which means different things to different readers")
     if len(key.encode()) > _MAX_NAME_BYTES:
         raise Invalid(f"{key[:40]!r}… is longer than a key of S3's can be", subject=key[:40])
     return Destination(namespace, table, name)
+
+
+def parse_table(name: str) -> tuple[str, str]:
+    """`bronze.notes` -> bronze, notes; Invalid if files could not land there."""
+    namespace, dot, table = name.partition(".")
+    if not dot:
+        raise Invalid(f"{name!r} names no table: write <namespace>.<table>", subject=name)
+    _check_names(namespace, table, name)
+    return namespace, table
+
+
+def _check_names(namespace: str, table: str, subject: str) -> None:
+    for what, found in (("namespace", namespace), ("table", table)):
+        if not _NAME.fullmatch(found):
+            reason = f"{found!r} is no {what}: 1 to 128 lower-case letters, digits and underscores"
+            raise Invalid(f"{subject!r}: {reason}", subject=subject)

@@ -12,7 +12,14 @@ from typing import Any
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, UNSORTED_SORT_ORDER_ID
+from pyiceberg.table.update import (
+    AddSortOrderUpdate,
+    RemovePropertiesUpdate,
+    SetDefaultSortOrderUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
@@ -129,12 +136,18 @@ def _change_partitions(transaction: Transaction, terms: Sequence[str]) -> None:
 
 def _change_order(transaction: Transaction, terms: Sequence[str]) -> None:
     order = make_order(transaction.table_metadata.schema(), terms)
+    if not order.fields:
+        # pyiceberg asks for the order added last, by the highest id; the one without fields always has the lowest.
+        known = transaction.table_metadata.sort_order_by_id(UNSORTED_SORT_ORDER_ID) is not None
+        add = () if known else (AddSortOrderUpdate(sort_order=UNSORTED_SORT_ORDER),)
+        transaction._apply((*add, SetDefaultSortOrderUpdate(sort_order_id=UNSORTED_SORT_ORDER_ID)))
+        return
     with transaction.update_sort_order() as update:
         schema = transaction.table_metadata.schema()
         for sort in order.fields:
             column = schema.find_column_name(sort.source_id) or ""
-            add = update.asc if sort.direction.value == "asc" else update.desc
-            add(column, sort.transform, sort.null_order)
+            append = update.asc if sort.direction.value == "asc" else update.desc
+            append(column, sort.transform, sort.null_order)
 
 
 def _properties(version: Version, transaction: Transaction, change: Change) -> list[TableUpdate]:

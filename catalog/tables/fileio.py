@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from catalog.tables.objects import CACHED_SUFFIXES, Store, open_store
+from catalog.tables.ranges import Ranges
 
 logger = logging.getLogger(__name__)
 
@@ -127,43 +128,18 @@ class _Input(InputFile):
     def open(self, seekable: bool = True) -> InputStream:
         if self.location.endswith(CACHED_SUFFIXES):
             return io.BytesIO(self._store.get(self.location))
-        return _Ranges(self._store, self.location)
+        return _ranges(self._store, self.location)
 
 
-class _Ranges(io.RawIOBase):
+def _ranges(store: Store, path: str) -> InputStream:
     """An object read by ranges: its tail in the first request, which is all of it when it is small."""
+    tail, length = store.get_tail(path)
+    kept_from = length - len(tail)
 
-    def __init__(self, store: Store, path: str) -> None:
-        super().__init__()
-        self._store, self._path, self._position = store, path, 0
-        self._tail, self._length = store.get_tail(path)
+    def fetch(start: int, end: int) -> bytes:
+        return tail[start - kept_from : end - kept_from] if start >= kept_from else store.get_range(path, start, end)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence]
-        return self._position
-
-    def size(self) -> int:
-        return self._length
-
-    def read(self, size: int | None = -1) -> bytes:
-        start = self._position
-        end = self._length if size is None or size < 0 else min(start + size, self._length)
-        self._position = max(start, end)
-        if end <= start:
-            return b""
-        kept_from = self._length - len(self._tail)
-        if start >= kept_from:
-            return self._tail[start - kept_from : end - kept_from]
-        return self._store.get_range(self._path, start, end)
+    return Ranges(length, fetch)
 
 
 class _Output(OutputFile):

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import (
@@ -36,6 +37,9 @@ from catalog.tables.versions import Version
 PATH_ID, POSITION_ID = 2147483546, 2147483545
 TARGET_BYTES = 256 << 20
 ROW_GROUP_ROWS = 256 * 1024
+# A dictionary of values that hardly ever come twice costs half of the encoding, and makes the file larger.
+SAMPLE_ROWS = 4096
+UNIQUE_SHARE = 0.95
 
 _DELETES = pa.schema(
     cast(
@@ -117,7 +121,7 @@ class FileWriter:
 
     def _write_file(self, rows: pa.Table, partition: PartitionKey | None, io: CommitIO) -> DataFile:
         named = pa.Table.from_arrays(rows.columns, schema=self.arrow_schema)
-        data, parquet = _encode(named, self._options())
+        data, parquet = _encode(named, self._options() | {"use_dictionary": self._repeating(named)})
         path = self.version.paths().new_data_location(f"{uuid4()}.parquet", partition)
         io.send(path, data)
         statistics = data_file_statistics_from_parquet_metadata(parquet, self._statistics, self._column_ids)
@@ -144,6 +148,14 @@ class FileWriter:
     def _column_ids(self) -> dict[str, int]:
         return parquet_path_to_id_mapping(self.schema)
 
+    def _repeating(self, rows: pa.Table) -> list[str] | bool:
+        """The columns, by their paths in Parquet, that a dictionary is worth its while for: judged by a sample."""
+        if rows.num_rows < 2 * SAMPLE_ROWS:
+            return True
+        sample = rows.take(np.linspace(0, rows.num_rows - 1, SAMPLE_ROWS).astype(np.int64))
+        unique = {field.name for field in rows.schema if _is_unique(sample[field.name])}
+        return [path for path in self._column_ids if path.partition(".")[0] not in unique]
+
     def _options(self) -> dict[str, Any]:
         codec = self.version.properties.get("write.parquet.compression-codec", "zstd")
         return {"compression": "none" if codec == "uncompressed" else codec}
@@ -157,6 +169,12 @@ def _encode(rows: pa.Table, options: dict[str, Any]) -> tuple[bytes, pq.FileMeta
     with writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     return sink.getvalue().to_pybytes(), writer.writer.metadata
+
+
+def _is_unique(column: Any) -> bool:
+    if pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType):
+        return False
+    return bool(pc.count_distinct(column).as_py() > UNIQUE_SHARE * len(column))
 
 
 def _pieces(rows: pa.Table, target: int) -> Iterator[pa.Table]:

@@ -13,6 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, TableUpdate
 
 from catalog.errors import Conflict
+from catalog.summary import PICKED, TRANSACTION
 from catalog.tables.answers import explained
 from catalog.tables.commits import Committer, Tell
 from catalog.tables.deltas import Delta, noted, produce, set_ref
@@ -20,10 +21,6 @@ from catalog.tables.expiry import unreferenced
 from catalog.tables.fileio import CommitIO
 from catalog.tables.live import LiveFiles, referenced_path
 from catalog.tables.versions import Version
-
-TRANSACTION, PARTICIPANTS = "strandline.transaction", "strandline.participants"
-"""Summary properties of every snapshot of a transaction: its id, and [table, snapshot id] of each table's last."""
-PICKED = "strandline.picked-from"
 
 _Attempt = tuple[Sequence[TableUpdate], Snapshot | None, Delta]
 

@@ -251,6 +251,10 @@ class Tables:
         """Ends the transactions of crashed writers, on all tables or those named; what was ended."""
         return self._transactions.recover(self.list() if names is None else names)
 
+    def forget_transactions(self, older_than_ms: int, held: Sequence[str] = ()) -> int:
+        """Deletes the records of transactions that ended before; how many. `held`: tables that one may still hold."""
+        return self._transactions.forget(older_than_ms, held)
+
     def _write(self, request: Request, token: str | None) -> Receipt:
         name, rows = request.table, request.rows
         used = new_token() if token is None else check_token(token)

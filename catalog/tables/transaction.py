@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -21,7 +22,8 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import Conflict, Invalid, LakeError
-from catalog.tables.answers import explained
+from catalog.summary import PARTICIPANTS, TRANSACTION
+from catalog.tables.answers import explain, explained
 from catalog.tables.commits import (
     TRANSACTION_PREFIX,
     Committer,
@@ -33,7 +35,7 @@ from catalog.tables.commits import (
 )
 from catalog.tables.deltas import Delta
 from catalog.tables.fileio import Written
-from catalog.tables.landing import PARTICIPANTS, TRANSACTION, finish, undo
+from catalog.tables.landing import finish, undo
 from catalog.tables.objects import Store
 from catalog.tables.requests import Request, delete_request, insert_request, upsert_request
 from catalog.tables.rows import Rows
@@ -70,7 +72,8 @@ class Record:
     def read(self) -> str | None:
         """committed, aborted, or None while nobody has decided."""
         try:
-            state: str = json.loads(self._store.get(self.path))["state"]
+            with explained(self.path):
+                state: str = json.loads(self._store.get(self.path))["state"]
         except FileNotFoundError:
             return None
         return state
@@ -82,10 +85,10 @@ class Record:
         try:
             self._store.put(self.path, body, IfNoneMatch="*")
             return state
-        except (ClientError, BotoCoreError):
+        except (ClientError, BotoCoreError) as error:
             found = self.read()
             if found is None:
-                raise
+                raise explain(error, self.path) from error
             return found
 
 
@@ -115,6 +118,26 @@ class Transactions:
                 self._end(name, branch)
                 ended.append(f"{name}@{branch}")
         return ended
+
+    def forget(self, older_than_ms: int, held: Sequence[str]) -> int:
+        """Deletes the records of transactions that ended long ago; how many. `held`: tables that may have a branch.
+
+        A record must stay while a branch of its transaction does. All others were ended on every table, and the
+        writer of one so old is gone: nobody will ask for it again. One LIST per thousand records.
+        """
+        living = {branch for name in held for branch in transactions_on(self.committer.catalogue.load(name))}
+        store, place = self.committer.catalogue.io.store, urlsplit(self._records)
+        bucket, folder = place.netloc, f"{place.path.strip('/')}/"
+        old = list[str]()
+        with explained(self._records):
+            for page in store.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder):
+                for found in page.get("Contents", ()):
+                    identity = found["Key"].removeprefix(folder).removesuffix(".json")
+                    ended = found["LastModified"].timestamp() * 1000 < older_than_ms
+                    if ended and TRANSACTION_PREFIX + identity not in living:
+                        old.append(f"s3://{bucket}/{found['Key']}")
+            store.delete(old)
+        return len(old)
 
     def _end(self, name: str, branch: str) -> None:
         record = self.record(branch.removeprefix(TRANSACTION_PREFIX))

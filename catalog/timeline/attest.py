@@ -10,7 +10,7 @@ digest of metadata.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ import rfc8785
 from botocore.exceptions import ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile, read_manifest_list
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog import places
@@ -32,6 +33,20 @@ FORMAT = "strandline/attestation@v1"
 PREFIX = places.ATTESTATIONS
 CHUNK = 4 << 20
 WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The root, in hex, over the changes of a table's rows from one snapshot to another, and how many they are."""
+
+    root: str
+    count: int
+
+
+ChangesOf = Callable[[Table, Snapshot | None, Snapshot, int], Changed | None]
+"""(table, from, to, schema id) -> what changed; None when that is too much to compute here, or has no exact answer.
+
+Computed from the files alone. A callable, because change capture is a room above this one."""
 
 
 class Entry(NamedTuple):
@@ -55,6 +70,15 @@ class Attestation:
     entries: tuple[Entry, ...]
     changes_root: str | None = None
     changes_count: int | None = None
+
+    def with_changes(self, changed: Changed | None) -> Attestation:
+        return self if changed is None else replace(self, changes_root=changed.root, changes_count=changed.count)
+
+    @property
+    def changed(self) -> Changed | None:
+        if self.changes_root is None or self.changes_count is None:
+            return None
+        return Changed(self.changes_root, self.changes_count)
 
     @property
     def content_root(self) -> str:
@@ -158,13 +182,18 @@ class Attestations:
                 return None
             raise
 
-    def load(self, table_uuid: str, snapshot: Snapshot, io: FileIO) -> Attestation:
+    def load(
+        self, table_uuid: str, snapshot: Snapshot, io: FileIO, changes: Callable[[], Changed | None] = lambda: None
+    ) -> Attestation:
         """The commit's attestation: the staged one if right, else computed from the objects, and staged.
 
-        Right and staged: one GET here, one for the manifest list, one per added manifest.
+        Right and staged: one GET here, one for the manifest list, one per added manifest. `changes` is asked
+        for what a writer left out; it answers the same to everybody, so the bytes are the same, too.
         """
         staged = self.staged(table_uuid, snapshot.snapshot_id)
         found = compute(table_uuid, snapshot, io, staged)
+        if found.changes_root is None and (changed := changes()) is not None:
+            found = found.with_changes(changed)
         if found is not staged:
             # No leaf speaks of it yet. Whoever else computes it writes the same bytes.
             self._put(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,9 +10,14 @@ from catalog.errors import Invalid, LakeError
 from catalog.events import CommitSequenced, MoveMark, NameIndex, PutMeta, encode_value, new_correlation_id
 from catalog.merkle.tiles import Tile
 from catalog.timeline import keys
+from catalog.timeline.away import explained
 from catalog.timeline.leaf import Leaf
+from catalog.timeline.marks import Mark
+from catalog.timeline.signer import Signer
 from catalog.timeline.store import Database
 from catalog.timeline.survey import Finding
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -53,7 +59,7 @@ class Batch:
             self.puts[keys.time(ms, size - 1)] = b""
         return size
 
-    def add_request(self, request: NameIndex | MoveMark | PutMeta, size: int, db: Database) -> None:
+    def add_request(self, request: NameIndex | MoveMark | PutMeta, size: int, db: Database, signer: Signer) -> None:
         """Names, marks and metadata ride along; they are no leaves. `size` is the tree's with this batch."""
         match request:
             case NameIndex(name=name, index=index):
@@ -67,11 +73,8 @@ class Batch:
                 if not 0 <= wanted < size:
                     raise Invalid(f"there is no index {wanted} to name: the timeline has {size} leaves")
                 self.puts[key] = keys.pack(wanted)
-            case MoveMark(consumer=consumer, table=table, sequence=sequence):
-                key = keys.mark(consumer, table)
-                stands = self._number(db, key)
-                if stands is None or stands < sequence:
-                    self.puts[key] = keys.pack(sequence)
+            case MoveMark():
+                self._move_mark(request, db, signer)
             case PutMeta(space=space, id=identity, value=value):
                 key = keys.meta(space, identity)
                 self.puts.pop(key, None)
@@ -81,8 +84,35 @@ class Batch:
                 else:
                     self.puts[key] = encode_value(value)
 
+    def _move_mark(self, request: MoveMark, db: Database, signer: Signer) -> None:
+        """Compare and move. Invalid for what can never be right; a move that lost its race is let go.
+
+        Two runs of one consumer are no fault, and a message that comes again was served before: neither is to be
+        tried again or to lie among the dead letters, so neither is an error here.
+        """
+        name, uuid, sequence = request.table, str(request.table_uuid), request.sequence
+        bearers = keys.unpack_uuids(self._stored(db, keys.uuids(name)) or b"")
+        if bearers[-1:] != [uuid] or self._stored(db, keys.table(uuid, sequence)) is None:
+            raise Invalid(f"a mark at leaf {sequence} of {name} ({uuid}): there is none in the timeline", subject=name)
+        if request.expected is not None and sequence <= request.expected:
+            raise Invalid(f"a mark moves forward: not from {request.expected} to {sequence}", subject=name)
+        key = keys.mark(request.consumer, name)
+        stands = Mark.stored(self._stored(db, key))
+        if stands is not None and stands.table_uuid != uuid:
+            stands = None  # of another table that bore the name: this one begins anew
+        if (stands.sequence if stands else None) != request.expected:
+            log.info("mark not moved", extra={"consumer": request.consumer, "table": name, "sequence": sequence})
+            return
+        moves = 1 if stands is None else stands.moves + 1
+        mark = Mark(request.consumer, name, uuid, sequence, moves, request.holder)
+        with explained("the signer"):
+            self.puts[key] = mark.sign(signer)
+
+    def _stored(self, db: Database, key: bytes) -> bytes | None:
+        return self.puts.get(key) or db.get(key)
+
     def _number(self, db: Database, key: bytes) -> int | None:
-        stored = self.puts.get(key) or db.get(key)
+        stored = self._stored(db, key)
         return None if stored is None else keys.unpack(stored)[0]
 
 

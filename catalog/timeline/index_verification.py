@@ -15,7 +15,7 @@ from uuid import UUID
 from catalog.timeline import keys
 from catalog.timeline.faults import Fault, Findings
 from catalog.timeline.head import Head
-from catalog.timeline.leaf import REFERENCE_OPERATIONS
+from catalog.timeline.leaf import REFERENCE_OPERATIONS, TRANSACTION
 from catalog.timeline.moves import TableState
 from catalog.timeline.store import Database
 
@@ -96,6 +96,7 @@ class Indexes:
         self._ends = array("Q")  # the size after each batch
         self._times = array("Q")
         self._ms = 0
+        self._following = 0  # leaves of a transaction that must come next
 
     def add(self, index: int, leaf: dict[str, Any]) -> None:
         uuid, number, ms = leaf["table_uuid"], leaf["sequence"], leaf["sequenced_ms"]
@@ -111,6 +112,10 @@ class Indexes:
                 self._fault(leaf, index, "it was sequenced before the leaf in front of it")
             self._end_batch(index)
             self._ms = ms
+        following = leaf["content_count"] if leaf["operation"] == TRANSACTION else 0
+        if self._following and (leaf["operation"] != TRANSACTION or following != self._following - 1):
+            self._fault(leaf, index, "it stands among the leaves of a transaction, but is not the one to come")
+        self._following = following
         self._last[uuid] = (index, leaf)
         self._bearers.setdefault(leaf["table"], set()).add(uuid)
 

@@ -15,7 +15,7 @@ scan is a walk through time. Text stands last in its key, or before a slash that
     time/<ms>/<index>          one per batch: <index> is the last one sequenced at <ms>
     id/<snapshot>/<uuid>       the index of the snapshot's leaf
     name/<named snapshot>      the index that bears the name
-    mark/<consumer>/<table>    how far a consumer has come: a watermark
+    mark/<consumer>/<table>    how far a consumer has come: a watermark, as a signed note
     meta/<kind>/<id>           note metadata, job state
 """
 

@@ -32,9 +32,13 @@ REFERENCE_OPERATIONS = frozenset(
         "tag",  # a tag was made or moved
         "unref",  # a branch or tag was removed
         "schema",  # the current schema changed
+        "transaction",  # main moved to what a transaction over several tables had staged
         "metadata",  # anything else in the table's metadata: properties, partition spec, expiry
     }
 )
+TRANSACTION = "transaction"
+MOVES_OF_MAIN = frozenset({"rollback", "branch", TRANSACTION})
+"""References' moves that change what main shows, when main is the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,11 @@ class Leaf:
     main is. A null `ref` is a snapshot no reference led to when it was sequenced. In the moves of one
     reference, `parent_id` is where it stood before. `metadata_sha256` is over the table's metadata file in
     which the sequencer saw all this: a table's last leaf covers its metadata file byte for byte.
-    `changes_root` and `changes_count` are null when no change set was computed for the commit.
+    `changes_root` and `changes_count` are of the rows' changes from `parent_id` to `snapshot_id`, under the
+    schema the leaf names; null when none were computed (docs/adr/0006).
+
+    The leaves of a transaction stand side by side. `content_count` of each says how many of it follow, and
+    `content_root` is over those: all count from the last on, so at every index all of them do or none.
     """
 
     table: str
@@ -71,6 +79,16 @@ class Leaf:
     def is_snapshot(self) -> bool:
         """Whether the leaf adds a snapshot, rather than move a reference."""
         return self.operation not in REFERENCE_OPERATIONS
+
+    @property
+    def following(self) -> int:
+        """How many leaves of its transaction follow: the leaf counts from the last of them on."""
+        return self.content_count if self.operation == TRANSACTION else 0
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether the rows that main shows may differ after the leaf: all other leaves change none."""
+        return self.ref == MAIN and (self.is_snapshot or self.operation in MOVES_OF_MAIN)
 
     def encode(self) -> bytes:
         """The leaf's bytes: RFC 8785. Raises Invalid when they pass 1 KB (only absurdly long names do)."""

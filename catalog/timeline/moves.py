@@ -23,7 +23,9 @@ from pyiceberg.serializers import Compressor
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.timeline.leaf import MAIN, canonical_sha256
+from catalog.summary import PARTICIPANTS, PICKED, TRANSACTION_PREFIX
+from catalog.summary import TRANSACTION as TRANSACTION_ID
+from catalog.timeline.leaf import MAIN, TRANSACTION, canonical_sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,15 @@ class Move:
     committed_ms: int
     schema_sha256: str | None
     snapshot: Snapshot | None = None
+    transaction: Landing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """That main moved to what a transaction had staged: which one, and the tables it is over."""
+
+    id: str
+    tables: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,8 @@ class TableState:
     metadata_location: str | None = None
     metadata_sha256: str | None = None
     dropped: bool = False
+    held: bool = False
+    """The metadata has more, held back until a transaction has landed on all of its tables."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -90,15 +103,21 @@ class MetadataFile:
 
 
 def moves(
-    name: str, metadata: TableMetadata, file: MetadataFile, state: TableState | None, known: Collection[int]
+    name: str,
+    metadata: TableMetadata,
+    file: MetadataFile,
+    state: TableState | None,
+    known: Collection[int],
+    held: Collection[str] = (),
 ) -> tuple[list[Move], TableState]:
     """The moves that lead from `state` to the metadata, and the state they lead to.
 
-    `known`: those of the metadata's snapshots that are in the timeline already.
+    `known`: those of the metadata's snapshots that are in the timeline already. `held`: transactions that must
+    not become visible yet; the moves end before the first of them, and are otherwise the same.
     """
     current = file.schemas[metadata.current_schema_id]
     before = state or TableState(name)
-    after = replace(before, name=name, dropped=False)
+    after = replace(before, name=name, dropped=False, held=False)
     refs = dict(before.refs)
     found = list[Move]()
 
@@ -118,15 +137,22 @@ def moves(
 
     history = _History(metadata, file, known)
     for entry_ms, target in _new_log_entries(metadata, before.log, refs):
-        fresh = list(history.take_until(target))
-        found += fresh
-        for move in fresh:
+        stood = refs.get(MAIN, ("", None))[1]
+        landing = history.landing(name, target, refs)
+        direct = landing is None and history.follows(target, stood)
+        for move in history.take_until(target, MAIN if direct else None, landing):
+            found.append(move)
             if move.ref is not None and move.snapshot_id is not None:
                 refs[move.ref] = ("branch", move.snapshot_id)
+        if landing is not None and landing.id in held:
+            return found, _held(after, before, found, refs, file)
         stood = refs.get(MAIN, ("", None))[1]
         if stood != target:
             operation = "rollback" if target in history.ancestors(stood) else "branch"
-            found.append(Move(operation, MAIN, target, stood, entry_ms, current))
+            if landing is not None:
+                operation = TRANSACTION
+                refs.pop(TRANSACTION_PREFIX + landing.id, None)  # its branch went in the same commit
+            found.append(Move(operation, MAIN, target, stood, entry_ms, current, transaction=landing))
             refs[MAIN] = ("branch", target)
         after = replace(after, log=(entry_ms, target))
     for move in history.take_all():
@@ -162,6 +188,22 @@ def moves(
         metadata_sha256=file.sha256,
     )
     return found, after
+
+
+def _held(
+    after: TableState, before: TableState, found: list[Move], refs: dict[str, tuple[str, int]], file: MetadataFile
+) -> TableState:
+    """The state in the middle of a metadata file. Without a move there is nothing to remember of the file."""
+    if not found:
+        return before
+    return replace(
+        after,
+        sequence=before.sequence + len(found),
+        refs=refs,
+        metadata_location=file.location,
+        metadata_sha256=file.sha256,
+        held=True,
+    )
 
 
 def dropped(state: TableState, now_ms: int) -> tuple[Move, TableState]:
@@ -207,12 +249,46 @@ class _History:
             snapshot_id = self._by_id[snapshot_id].parent_snapshot_id
         return found
 
-    def take_until(self, target: int) -> Iterator[Move]:
-        """New snapshots up to the one that main moved to; none when that is no new one."""
-        if any(snapshot.snapshot_id == target for snapshot in self._fresh):
-            while (snapshot := self._fresh.pop(0)).snapshot_id != target:
-                yield self._move(snapshot, self._branch_of.get(snapshot.snapshot_id))
-            yield self._move(snapshot, MAIN)
+    def follows(self, target: int, stood: int | None) -> bool:
+        """Whether the target was committed on top of where main stood, as far as the metadata can tell.
+
+        If not, main came to it by a move of its own: past other snapshots of one commit, or by a branch.
+        """
+        found = self._by_id.get(target)
+        parent = found.parent_snapshot_id if found is not None else None
+        return parent == stood or parent not in self._by_id
+
+    def landing(self, name: str, target: int, refs: dict[str, tuple[str, int]]) -> Landing | None:
+        """The transaction that brought main to the target, unless the timeline has that already."""
+        snapshot = self._by_id.get(target)
+        identity = _noted(snapshot, TRANSACTION_ID)
+        if not identity or (
+            TRANSACTION_PREFIX + identity not in refs and all(s.snapshot_id != target for s in self._fresh)
+        ):
+            return None
+        try:
+            participants = {str(table): str(id_) for table, id_ in json.loads(_noted(snapshot, PARTICIPANTS))}
+        except (ValueError, TypeError):
+            return None
+        staged = _noted(snapshot, PICKED) or str(target)
+        return Landing(identity, tuple(sorted(participants))) if participants.get(name) == staged else None
+
+    def take_until(self, target: int, ref: str | None, landing: Landing | None) -> Iterator[Move]:
+        """New snapshots up to the one that main moved to; none when that is no new one.
+
+        `ref` is what led to the last one; those of a transaction were staged on its branch.
+        """
+        if not any(snapshot.snapshot_id == target for snapshot in self._fresh):
+            return
+        while True:
+            snapshot = self._fresh.pop(0)
+            last = snapshot.snapshot_id == target
+            on = ref if last and ref is not None else self._branch_of.get(snapshot.snapshot_id)
+            if landing is not None and _noted(snapshot, TRANSACTION_ID) == landing.id:
+                on = TRANSACTION_PREFIX + landing.id
+            yield self._move(snapshot, on)
+            if last:
+                return
 
     def take_all(self) -> Iterator[Move]:
         while self._fresh:
@@ -241,3 +317,8 @@ class _History:
             schema,
             snapshot,
         )
+
+
+def _noted(snapshot: Snapshot | None, name: str) -> str:
+    found = None if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties.get(name)
+    return found or ""

@@ -9,6 +9,8 @@ its new metadata.
 
 A file that no leaf of the timeline added (from before the first look at a table) cannot be compared: it is
 counted as uncovered, and is no fault.
+
+Then the changes of each commit are computed again and compared with its leaf's changes_root.
 """
 
 from __future__ import annotations
@@ -20,18 +22,24 @@ from functools import lru_cache
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import LakeError, NotFound, Unverified
 from catalog.timeline import keys
-from catalog.timeline.attest import Attestation, Attestations, key_of
+from catalog.timeline.attest import Attestation, Attestations, Changed, key_of
 from catalog.timeline.away import explained
 from catalog.timeline.faults import Crew, Fault, Findings, Progress
+from catalog.timeline.index_verification import row_name
 from catalog.timeline.leaf import Leaf
-from catalog.timeline.moves import TableState
+from catalog.timeline.moves import MetadataFile, TableState
 from catalog.timeline.store import Database
 from catalog.timeline.table_walk import Commit, TableWalk
 
 ATTESTATIONS_HELD = 256
+
+Recount = Callable[[Table, Snapshot | None, Snapshot, int, str], Changed | None]
+"""(table, from, to, schema id, the root that was attested) -> what the files give; None if that cannot be computed."""
 
 
 @dataclass
@@ -45,7 +53,9 @@ class ObjectVerification:
     size: int
     findings: Findings
     progress: Progress
+    recount: Recount = lambda table, since, until, schema_id, root: None
     objects: int = 0
+    changes: int = 0
     length: int = 0
     uncovered: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -66,10 +76,41 @@ class ObjectVerification:
                 continue
             walk = TableWalk(self, uuid, state.name, io)
             with crew_of() as crew:
-                walk.table(last, state.metadata_location, crew)
+                walk.table(last, state.metadata_location, crew, held=state.held)
+            if walk.metadata is not None and not walk.wrong and not walk.gone:
+                location = state.metadata_location
+                self._recount(uuid, Table(tuple(state.name.split(".")), walk.metadata, location, io, self.catalog))
             for fault in self._again(walk, uuid, state, io, crew_of) if walk.gone else walk.wrong:
                 self.findings.add(fault)
             self._commit.cache_clear()
+
+    def _recount(self, uuid: str, table: Table) -> None:
+        """Every changes_root of the table against its files, as far as both snapshots are still there.
+
+        Only where all objects are as they were committed: else a damaged one would be named twice.
+        """
+        schemas = MetadataFile.read(table.metadata_location, table.io).schemas
+        ids = {digest: schema_id for schema_id, digest in schemas.items()}
+        by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+        for key, _ in self.db.scan(keys.table(uuid), keys.after(keys.table(uuid)[:-8])):
+            index, leaf = self._leaf_at(key) or (-1, None)
+            if leaf is None or leaf.changes_root is None or not self.start <= index < self.size:
+                continue
+            if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id} or leaf.schema_sha256 not in ids:
+                continue
+            since = None if leaf.parent_id is None else by_id[leaf.parent_id]
+            until, schema_id = by_id[leaf.snapshot_id], ids[leaf.schema_sha256]
+            with explained(leaf.table):
+                found = self.recount(table, since, until, schema_id, leaf.changes_root)
+            if found is None:
+                continue
+            self.changes += 1
+            if (found.root, found.count) != (leaf.changes_root, leaf.changes_count):
+                name = f"s3://{self.attestations.bucket}/{key_of(uuid, leaf.snapshot_id)}"
+                what = f"its changes_root is not that of its files: they have {found.count} changes"
+                if not leaf.is_snapshot:
+                    name = row_name(keys.leaf(index))
+                self.findings.add(Commit(index, leaf, {}, None).fault(name, what))
 
     def _again(
         self, walk: TableWalk, uuid: str, state: TableState, io: FileIO, crew_of: Callable[[], Crew]

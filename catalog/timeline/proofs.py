@@ -7,7 +7,7 @@ in the store raises Unverified here rather than becoming somebody's number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from catalog.errors import Invalid, NotFound, Unverified
@@ -25,7 +25,8 @@ from catalog.merkle.tree import (
 )
 from catalog.merkle.verify import ProofError, verify_batch, verify_consistency, verify_inclusion
 from catalog.timeline.leaf import MAIN, Leaf
-from catalog.timeline.sources import Found, Source
+from catalog.timeline.marks import Mark, open_mark
+from catalog.timeline.sources import Found, Source, StoredSource
 
 HASHES_HELD = 1 << 16
 ENTRIES_HELD = 1 << 12
@@ -64,9 +65,9 @@ class AsOf:
     """A table as it was at a cut of the timeline, and the evidence for it.
 
     `index` is the cut: the last leaf that counts. `stated_at` is the leaf that says where main stood. The
-    evidence has that leaf; the table's later ones up to the cut, which move other references; the table's
-    next one, behind the cut, if there is one by now (numbers without a gap: nothing is left out); and for a
-    time, the leaves on both sides of it.
+    evidence has that leaf; the table's later ones up to the cut, which move other references, or are of a
+    transaction that is complete only behind it; the table's next one, behind the cut, if there is one by now
+    (numbers without a gap: nothing is left out); and for a time, the leaves on both sides of it.
     """
 
     table: str
@@ -91,10 +92,10 @@ class AsOf:
             stated is not None
             and (stated.table, stated.table_uuid, stated.ref) == (self.table, self.table_uuid, MAIN)
             and stated.snapshot_id == self.snapshot_id
-            and self.stated_at <= self.index < size
+            and self.stated_at + stated.following <= self.index < size
             and of_table[0][0] == self.stated_at
             and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-            and all(leaf.ref != MAIN for index, leaf in of_table[1:] if index <= self.index)
+            and all(leaf.ref != MAIN or i + leaf.following > self.index for i, leaf in of_table[1:] if i <= self.index)
         )
         if self.time_ms is not None:
             before, after = leaves.get(self.index), leaves.get(self.index + 1)
@@ -103,6 +104,19 @@ class AsOf:
             holds = holds and (last or (after is not None and after.sequenced_ms > self.time_ms))
         if not holds:
             raise Unverified(f"the evidence is not about {self.table} at index {self.index}", subject=self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where the main of several tables stood at one index: all of them at the same moment of the timeline.
+
+    `snapshots` has every table asked for; None: it was not there, or had no snapshot yet. `proven`: what each
+    that was there was proven by.
+    """
+
+    index: int
+    snapshots: dict[str, int | None]
+    proven: dict[str, AsOf]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +195,52 @@ class Timeline:
         cut = self.source.last_at(time_ms, size) if time_ms is not None else (index if index is not None else -1)
         if not cut < size:
             raise NotFound(f"the timeline has {size} leaves: there is no index {cut} yet")
+        return self._at(table, cut, time_ms, head)
+
+    def cut(
+        self,
+        tables: Sequence[str],
+        *,
+        index: int | None = None,
+        time_ms: int | None = None,
+        name: str | None = None,
+    ) -> Cut:
+        """Where each table's main stood at one index, at a time or at a named index; by default, at the newest.
+
+        One cut across all tables: a transaction is in it with all of its tables or with none. Each answer is
+        proven as by `as_of`. NotFound when the timeline has no such index or name.
+        """
+        if sum(given is not None for given in (index, time_ms, name)) > 1:
+            raise Invalid("a cut is at an index, at a time or at a name: give one of them")
+        head = self.head()
+        size = head.checkpoint.size
+        if name is not None:
+            index = self._named(name)
+        at = size - 1 if index is None else index
+        if time_ms is not None:
+            at = self.source.last_at(time_ms, size)
+        if not at < size:
+            raise NotFound(f"the timeline has {size} leaves: there is no index {at} yet")
+        proven = dict[str, AsOf]()
+        for table in dict.fromkeys(tables):
+            with suppress(NotFound):
+                proven[table] = self._at(table, at, time_ms, head)
+        return Cut(at, {table: proven[table].snapshot_id if table in proven else None for table in tables}, proven)
+
+    def mark(self, consumer: str, table: str) -> Mark | None:
+        """How far the consumer has come with the table, if the timeline's key vouches for it."""
+        if not isinstance(self.source, StoredSource):
+            raise Invalid("the published timeline has no watermarks: read them from its database")
+        note = self.source.mark(consumer, table)
+        return None if note is None else open_mark(note, self._keys(), consumer, table)
+
+    def _named(self, name: str) -> int:
+        if not isinstance(self.source, StoredSource):
+            raise Invalid(f"the published timeline has no names, so none is {name!r}: ask for an index or a time")
+        return self.source.named(name)
+
+    def _at(self, table: str, cut: int, time_ms: int | None, head: SignedHead) -> AsOf:
+        size = head.checkpoint.size
         found = self.source.last_of(table, cut, size) if cut >= 0 else None
         if found is None or found[1].operation == "drop":
             raise NotFound(f"there was no table {table} at that point of the timeline", subject=table)
@@ -191,7 +251,8 @@ class Timeline:
             wanted.add(following[0])
         if time_ms is not None:
             wanted |= {cut, min(cut + 1, size - 1)}
-        while found is not None and found[1].ref != MAIN:  # tags and branches say nothing of main: look before them
+        # Tags and branches say nothing of main, nor does a transaction before its last leaf: look before them.
+        while found is not None and (found[1].ref != MAIN or found[0] + found[1].following > cut):
             found = self.source.of_table(uuid, found[1].sequence - 1, size)
             if found is not None:
                 wanted.add(found[0])

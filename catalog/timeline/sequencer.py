@@ -20,7 +20,7 @@ from catalog.events import EventBus, MoveMark, NameIndex, PutMeta, TableMoved
 from catalog.merkle.checkpoint import Checkpoint
 from catalog.merkle.tiles import ENTRIES, WIDTH
 from catalog.timeline import keys
-from catalog.timeline.attest import Attestations
+from catalog.timeline.attest import Attestations, ChangesOf
 from catalog.timeline.away import explained
 from catalog.timeline.batch import Batch, events_of
 from catalog.timeline.edge import Edge
@@ -43,6 +43,8 @@ class Outcome:
     size: int = 0
     failed: dict[int, LakeError] = field(default_factory=dict)
     """The position of a request -> why it was refused, while the others were served."""
+    unfinished: list[str] = field(default_factory=list)
+    """Tables among those looked at that a transaction still holds."""
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Sequencer:
         attestations: Attestations,
         signer: Signer,
         bus: EventBus,
+        changes: ChangesOf = lambda table, since, until, schema_id: None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._place = place
@@ -80,6 +83,7 @@ class Sequencer:
         self._attestations = attestations
         self._signer = signer
         self._bus = bus
+        self._changes = changes
         self._clock_ms = clock_ms
         self._opened: _Open | None = None
         self._one_at_a_time = threading.Lock()
@@ -137,7 +141,7 @@ class Sequencer:
         self._settle(opened, Batch())
 
         now_ms = self._clock_ms()
-        survey = Survey(opened.db, self._catalog, self._attestations, now_ms)
+        survey = Survey(opened.db, self._catalog, self._attestations, now_ms, self._changes)
         findings = survey.look([request.table for request in requests if isinstance(request, TableMoved)])
         # A crash up to here has written attestations at most, which the next run finds, right, in their
         # place.
@@ -153,7 +157,7 @@ class Sequencer:
                     if request.table in survey.failed:
                         raise survey.failed[request.table]
                 else:
-                    batch.add_request(request, size, opened.db)
+                    batch.add_request(request, size, opened.db, self._signer)
             except LakeError as error:
                 outcome.failed[position] = error
 
@@ -166,7 +170,7 @@ class Sequencer:
             opened.db.write(batch.puts.items(), batch.deletes)
             opened.edge, opened.ring, opened.head = edge, ring, head
         self._settle(opened, batch, {r.table: r.correlation_id for r in requests if isinstance(r, TableMoved)})
-        outcome.leaves, outcome.size = batch.leaves, head.size
+        outcome.leaves, outcome.size, outcome.unfinished = batch.leaves, head.size, survey.unfinished
         return outcome
 
     def _settle(self, opened: _Open, batch: Batch, correlations: dict[str, str] | None = None) -> None:

@@ -124,10 +124,9 @@ class StoredSource:
         """The index that bears the name."""
         return self._number(keys.name(name), f"nothing in the timeline has the name {name!r}")
 
-    def mark(self, consumer: str, table: str) -> int | None:
-        """How far the consumer has come with the table: the sequence of the last leaf it dealt with."""
-        stored = self._db.get(keys.mark(consumer, table))
-        return None if stored is None else keys.unpack(stored)[0]
+    def mark(self, consumer: str, table: str) -> bytes | None:
+        """How far the consumer has come with the table: its mark, as the note that the sequencer signed."""
+        return self._db.get(keys.mark(consumer, table))
 
     def meta(self, space: str, identity: str) -> bytes | None:
         """A meta value, as JSON."""

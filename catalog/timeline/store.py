@@ -19,14 +19,39 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import botocore.session
-from slatedb import uniffi as slate
-from slatedb.uniffi._slatedb_uniffi import slatedb as bindings
 
 from catalog import places
 from catalog.errors import Conflict, Internal, LakeError, Unavailable, Unverified
 from catalog.settings import Settings
 
 T = TypeVar("T")
+
+
+class _SlateDB:
+    """slatedb's bindings, imported at their first use: a quarter of a second that a function which never opens the
+    timeline does not pay."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_imported(), name)
+
+
+@cache
+def _imported() -> Any:
+    from slatedb import uniffi
+
+    _bindings()._UniffiFfiConverterBytes.lower = staticmethod(_lower_bytes)
+    _bindings()._UniffiFfiConverterSequenceTypeKeyValue.read = staticmethod(_read_rows)
+    return uniffi
+
+
+@cache
+def _bindings() -> Any:
+    from slatedb.uniffi._slatedb_uniffi import slatedb
+
+    return slatedb
+
+
+slate: Any = _SlateDB()
 
 DATABASE = places.TIMELINE_STORE.rstrip("/")
 SCAN_ROWS = 5000
@@ -307,7 +332,7 @@ def _explain(error: Any) -> LakeError:
 def _lower_bytes(value: bytes) -> Any:
     """One copy into Rust. The generated code does the same byte by byte, at 0.2 s of CPU per megabyte."""
     data = struct.pack(">i", len(value)) + value
-    buffer = bindings._UniffiRustBuffer.alloc(len(data))
+    buffer = _bindings()._UniffiRustBuffer.alloc(len(data))
     ctypes.memmove(buffer.data, data, len(data))
     buffer.len = len(data)
     return buffer
@@ -335,6 +360,3 @@ def _read_rows(buffer: Any) -> list[_Row]:
 
 
 _LENGTH = struct.Struct(">i")
-
-bindings._UniffiFfiConverterBytes.lower = staticmethod(_lower_bytes)
-bindings._UniffiFfiConverterSequenceTypeKeyValue.read = staticmethod(_read_rows)

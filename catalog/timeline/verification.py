@@ -26,7 +26,7 @@ from catalog.timeline.faults import Crew, Fault, Findings, Progress
 from catalog.timeline.head import Head
 from catalog.timeline.index_verification import row_name
 from catalog.timeline.keyring import Keyring
-from catalog.timeline.object_verification import ObjectVerification
+from catalog.timeline.object_verification import ObjectVerification, Recount
 from catalog.timeline.publish import CHECKPOINT, KEYS, Published, PublishedTiles, Publisher
 from catalog.timeline.published_copy import PublishedCopy
 from catalog.timeline.sources import StoredSource
@@ -52,6 +52,8 @@ class Report:
     tiles: int
     objects: int
     bytes: int
+    changes: int
+    """Roots of changes that were computed again from the files."""
     uncovered: int
     """Objects that a snapshot reaches, but no leaf added: there is nothing to compare them with."""
     fault_count: int
@@ -78,6 +80,8 @@ class Verifier:
     trusted: Sequence[VerifierKey] | None = None
     workers: int = WORKERS
     progress: Progress = lambda what, done, of: None
+    recount: Recount = lambda table, since, until, schema_id, root: None
+    """Computes the changes of a commit again, for deep verification: catalog.changes.roots.recount."""
     _findings: Findings = field(default_factory=Findings)
 
     def verify(self, *, deep: bool = False, since: bytes | None = None) -> Report:
@@ -105,6 +109,7 @@ class Verifier:
             head.size,
             self._findings,
             self.progress,
+            self.recount,
         )
         with Crew(self.workers) as crew:
             copy = PublishedCopy(PublishedTiles(self.s3, self.bucket), published.size, crew, self._findings)
@@ -123,6 +128,7 @@ class Verifier:
             tiles=copy.tiles,
             objects=objects.objects,
             bytes=objects.length,
+            changes=objects.changes,
             uncovered=objects.uncovered,
             fault_count=self._findings.count,
             faults=self._findings.faults(),

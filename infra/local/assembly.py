@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,27 @@ def synthesise(build_app: AppBuilder) -> list[Template]:
         return [Template(stack.stack_name, stack.template) for stack in assembly.stacks]
 
 
-def deploy(endpoint: Endpoint, templates: Iterable[Template]) -> None:
-    """Creates or updates each stack; raises with CloudFormation's own reason when one fails."""
+def deploy(endpoint: Endpoint, templates: Iterable[Template], parameters: Mapping[str, str] | None = None) -> None:
+    """Creates or updates each stack, with those of the parameters that it declares.
+
+    Raises with CloudFormation's own reason when one fails.
+    """
     name, version = BOOTSTRAP_VERSION
     endpoint.client("ssm").put_parameter(Name=name, Value=version, Type="String", Overwrite=True)
     cloudformation = endpoint.client("cloudformation")
     known = {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
     for template in templates:
         method = cloudformation.update_stack if template.stack in known else cloudformation.create_stack
-        method(StackName=template.stack, TemplateBody=json.dumps(template.body), Capabilities=["CAPABILITY_IAM"])
+        method(
+            StackName=template.stack,
+            TemplateBody=json.dumps(template.body),
+            Capabilities=["CAPABILITY_IAM"],
+            Parameters=[
+                {"ParameterKey": key, "ParameterValue": value}
+                for key, value in (parameters or {}).items()
+                if key in template.body.get("Parameters", {})
+            ],
+        )
         status = cloudformation.describe_stacks(StackName=template.stack)["Stacks"][0]
         if not status["StackStatus"].endswith("_COMPLETE") or "ROLLBACK" in status["StackStatus"]:
             reason = status.get("StackStatusReason", "no reason given")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import cache, partial
 from types import TracebackType
 from typing import Any, Self
@@ -71,7 +72,7 @@ class EmbeddedCloud:
                 part.start()
                 self._undo.append(part.stop)
             self._undo.append(self.jobs.stop)
-            deploy(self.endpoint, templates_of(self._app))
+            deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.url})
             # Last, so that nobody listens to half a lake.
             self.mappings.start()
             self._undo.append(self.mappings.stop)
@@ -108,7 +109,24 @@ class EmbeddedCloud:
         return {**self.endpoint.environment(principal), **lake}
 
     def addresses(self) -> dict[str, str]:
-        return {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.url}
+        """`api` is the lake's own, where one is deployed."""
+        found = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.url}
+        for api_id in resources(self.endpoint, "AWS::ApiGatewayV2::Api").values():
+            found["api"] = self.gateway.url_of(api_id)
+        return found
+
+    def token(self, *roles: str, subject: str = "person", **claims: Any) -> str:
+        """A token the deployed API takes, good for a day. The issuer asks nobody for a password."""
+        audience = self.gateway.audience()
+        return self.gateway.issuer.token(subject, audience, roles=roles, expires_in=timedelta(days=1), **claims)
+
+    def session(self) -> dict[str, str]:
+        """Where the API is, and a token that may do everything there: for the command and the page, on this machine."""
+        return {"endpoint": self.addresses()["api"], "token": self.token("admin")}
+
+    def serve_page(self) -> None:
+        """From now on the gateway's root is the lake's page."""
+        self.gateway.page_session = self.session
 
     def status(self) -> dict[str, Any]:
         """What is deployed and how busy it is, for people and for `wait_until_idle`."""
@@ -152,6 +170,7 @@ class EmbeddedCloud:
         answers: dict[str, Callable[[], Any]] = {
             "environment": lambda: self.environment("person"),
             "status": self.status,
+            "api": self.session,
             "pid": os.getpid,
         }
         return answers[what]() if what in answers else None

@@ -5,12 +5,14 @@ Each patch states what AWS does. Patches are applied once per process, before mo
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
 import json
 import os
 import threading
 import uuid
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -20,7 +22,9 @@ from moto.glue.models import GlueBackend
 from moto.glue.responses import GlueResponse
 from moto.iam.access_control import IAMPolicy
 from moto.s3 import notifications
+from moto.s3.exceptions import S3ClientError, S3SignatureDoesNotMatchError
 from moto.s3.models import FakeBucket
+from moto.s3.responses import S3Response
 
 from infra.local.sqs.queues import mend_queues
 
@@ -35,6 +39,7 @@ def harden_moto() -> None:
     _refuse_stale_glue_versions()
     _send_s3_records_as_aws_does()
     _honour_tls_conditions()
+    _refuse_other_bytes_than_promised()
     mend_queues()
 
 
@@ -126,3 +131,21 @@ def _honour_tls_conditions() -> None:
 def _only_for_plain_http(statement: dict[str, Any]) -> bool:
     secure = statement.get("Condition", {}).get("Bool", {}).get("aws:SecureTransport")
     return statement["Effect"] == "Deny" and str(secure).lower() == "false"
+
+
+def _refuse_other_bytes_than_promised() -> None:
+    """AWS: a PUT whose body is not what its x-amz-checksum-sha256 says is a BadDigest, and a presigned one that comes
+    without a header which was signed does not have the signature it claims. A digest bound to a link is these two.
+    """
+    original = S3Response.put_object
+
+    def put_object(self: S3Response) -> Any:
+        signed = self.querystring.get("X-Amz-SignedHeaders", [""])[0].split(";")
+        if any(header and header not in self.headers for header in signed):
+            raise S3SignatureDoesNotMatchError()
+        promised = self.headers.get("x-amz-checksum-sha256")
+        if promised and promised != base64.b64encode(sha256(self.body or b"").digest()).decode():
+            raise S3ClientError("BadDigest", "The SHA256 you specified did not match the calculated checksum.")
+        return original(self)
+
+    S3Response.put_object = put_object

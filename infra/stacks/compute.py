@@ -28,7 +28,9 @@ class ComputeStack(Stack):
         self._storage = storage
         self.bus = events.EventBus(self, "Bus", event_bus_name=stage.resource("events"))
         self.bus.apply_removal_policy(RemovalPolicy.DESTROY)
-        self.moved = WorkQueue(self, "Moved", name=stage.resource("moved"), consumer_timeout=Duration.minutes(1))
+        self.moved = WorkQueue(
+            self, "Moved", name=stage.resource("moved"), consumer_timeout=Duration.minutes(1), receives=50
+        )
         self._sequencer()
         self._ingest()
         self._sweep()
@@ -41,6 +43,7 @@ class ComputeStack(Stack):
             "origin": self._stage.origin,
             "signer": f"secret:{self._storage.signing_key.secret_arn}",
             "moved_queue_url": self.moved.queue.queue_url,
+            "landed_queue_url": self._storage.landed.queue.queue_url,
             "event_bus": self.bus.event_bus_name,
         }
         return {variable_of(field): value for field, value in fields.items()}
@@ -59,12 +62,10 @@ class ComputeStack(Stack):
             concurrency=1,
         )
         sequencer.function.add_event_source(
-            sources.SqsEventSource(
-                self.moved.queue,
-                batch_size=100,
-                max_batching_window=Duration.seconds(1),
-                report_batch_item_failures=True,
-            )
+            # No batching window: a window is a second at least, and a file is to be proven within two. What comes while
+            # a batch is served goes together anyway; without a window Lambda takes ten at a time. Two batches at once
+            # is the least that Lambda lets one ask for: the second is throttled, and comes again.
+            sources.SqsEventSource(self.moved.queue, batch_size=10, max_concurrency=2, report_batch_item_failures=True)
         )
         bucket = self._storage.bucket
         for prefix in (places.TABLES, places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE):
@@ -74,9 +75,15 @@ class ComputeStack(Stack):
         # Compaction removes what it merged, and tiles that fuller ones replaced.
         for prefix in (places.TIMELINE, places.TIMELINE_STORE):
             bucket.grant_delete(sequencer.function, f"{prefix}*")
+        # After a sweep it ends the transactions of writers that are gone: a table that waits for one stands still.
+        bucket.grant_read(sequencer.function, f"{places.TRANSACTIONS}*")
+        for prefix in (places.TABLES, places.TRANSACTIONS):
+            bucket.grant_put(sequencer.function, f"{prefix}*")
+            bucket.grant_delete(sequencer.function, f"{prefix}*")
+        self.moved.queue.grant_send_messages(sequencer.function)
         self._storage.signing_key.grant_read(sequencer.function)
         self.bus.grant_put_events_to(sequencer.function)
-        sequencer.function.add_to_role_policy(self._glue(*READ_GLUE))
+        sequencer.function.add_to_role_policy(self._glue(*READ_GLUE, "glue:UpdateTable"))
 
     def _ingest(self) -> None:
         """Landed files to rows. As many at once as there is work: the catalog's compare-and-swap keeps order."""
@@ -91,18 +98,15 @@ class ComputeStack(Stack):
             memory_mb=1024,
         )
         ingest.function.add_event_source(
-            sources.SqsEventSource(
-                self._storage.landed.queue,
-                batch_size=50,
-                max_batching_window=Duration.seconds(1),
-                report_batch_item_failures=True,
-            )
+            sources.SqsEventSource(self._storage.landed.queue, batch_size=10, report_batch_item_failures=True)
         )
         bucket = self._storage.bucket
         # A writer that meets an undecided transaction ends it, and one that loses a race removes what it wrote.
-        for prefix in (places.LANDING, places.TABLES, places.TRANSACTIONS):
+        for prefix in (places.LANDING, places.TABLES, places.TRANSACTIONS, places.RULES, places.INGESTED):
             bucket.grant_read(ingest.function, f"{prefix}*")
         for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.QUARANTINE):
+            bucket.grant_put(ingest.function, f"{prefix}*")
+        for prefix in (places.RULES, places.INGESTED, places.MEDIA):
             bucket.grant_put(ingest.function, f"{prefix}*")
         bucket.grant_delete(ingest.function, f"{places.TABLES}*")
         self.moved.queue.grant_send_messages(ingest.function)

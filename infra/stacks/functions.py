@@ -12,19 +12,12 @@ from constructs import Construct
 from catalog.settings import variable_of
 from infra.stage import ROOT, Stage
 
-# The image holds the code of three rooms and nothing else of the checkout; order matters, as in a .dockerignore.
-IMAGE_CONTENT = [
-    "*",
-    "!catalog",
-    "!functions",
-    "!pyproject.toml",
-    "!README.md",
-    "!requirements",
-    "!infra",
-    "infra/*",
-    "!infra/images",
-    "**/__pycache__",
-]
+
+def image_content(room: str) -> list[str]:
+    """What of the checkout an image holds: catalog, the room it runs, and what installs them. Order matters, as in a
+    .dockerignore."""
+    kept = ["catalog", room, "pyproject.toml", "README.md", "requirements", "infra"]
+    return ["*", *(f"!{name}" for name in kept), "infra/*", "!infra/images", "**/__pycache__"]
 
 
 class LakeFunction(Construct):
@@ -63,7 +56,7 @@ class LakeFunction(Construct):
                 file="infra/images/functions.Dockerfile",
                 build_args={"EXTRA": extra},
                 cmd=[f"functions.{name}.handler"],
-                exclude=IMAGE_CONTENT,
+                exclude=image_content("functions"),
                 platform=ecr_assets.Platform.LINUX_ARM64,
             ),
             architecture=lambda_.Architecture.ARM_64,

@@ -10,9 +10,20 @@ RECEIVES_BEFORE_DEAD_LETTER = 5
 
 
 class WorkQueue(Construct):
-    """Messages a consumer with `consumer_timeout` works off; after five receives they are dead letters."""
+    """Messages a consumer with `consumer_timeout` works off; after so many receives they are dead letters.
 
-    def __init__(self, scope: Construct, id: str, *, name: str, consumer_timeout: Duration) -> None:
+    A consumer whose concurrency is reserved is throttled at times, and each time counts as a receive.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        name: str,
+        consumer_timeout: Duration,
+        receives: int = RECEIVES_BEFORE_DEAD_LETTER,
+    ) -> None:
         super().__init__(scope, id)
         self.dead_letters = sqs.Queue(
             self,
@@ -30,7 +41,5 @@ class WorkQueue(Construct):
             enforce_ssl=True,
             # Lambda asks for six times the function's time-out, so that a throttled batch is not received twice.
             visibility_timeout=Duration.seconds(6 * int(consumer_timeout.to_seconds())),
-            dead_letter_queue=sqs.DeadLetterQueue(
-                queue=self.dead_letters, max_receive_count=RECEIVES_BEFORE_DEAD_LETTER
-            ),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=receives),
         )

@@ -38,6 +38,8 @@ class StorageStack(Stack):
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
                 s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30)),
+                s3.LifecycleRule(prefix=places.REQUESTS, expiration=Duration.days(7)),
+                s3.LifecycleRule(prefix=places.RESULTS, expiration=Duration.days(1)),
             ],
         )
 

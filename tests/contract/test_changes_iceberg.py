@@ -9,11 +9,8 @@ from hashlib import sha256
 from types import SimpleNamespace
 from uuid import uuid4
 
-import boto3
 import pyarrow as pa
 import pytest
-from botocore.config import Config
-from botocore.exceptions import ClientError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -21,13 +18,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
 
-from catalog.changes import changes, collapse, diff, from_ipc, net_changes, process, to_ipc, verify_leaf
-from catalog.changes.watermark import Watermark, open_watermark
-from catalog.errors import Conflict, Invalid, NotFound, Unverified
+from catalog.changes import changes, collapse, diff, from_ipc, net_changes, to_ipc, verify_leaf
+from catalog.errors import NotFound, Unverified
 from catalog.merkle import Ed25519Signer
 from catalog.merkle.tree import EMPTY_ROOT
 from catalog.tables.manager import Tables
-from infra.local.faults import lose_answer, refuse
 
 SIGNER = Ed25519Signer("consumer.example", bytes(range(32)))
 KEYS = [SIGNER.verifier_key]
@@ -288,185 +283,3 @@ def test_merge_on_read_reads_only_the_row_groups_it_must(tables, name, server):
     tables.insert(name, [row(n, "a" * 50) for n in range(1000)])
     tables.delete(name, keys=[{"id": 500}])
     assert lines(diff(tables.load(name))) == [("DELETE", row(500, "a" * 50), None)]
-
-
-# Watermarks and processing.
-
-
-class Memory:
-    def __init__(self):
-        self.notes = {}
-
-    def get(self, consumer, table):
-        return self.notes.get((consumer, table))
-
-    def put(self, consumer, table, note, expected):
-        if self.notes.get((consumer, table)) != expected:
-            raise Conflict("the watermark moved")
-        self.notes[consumer, table] = note
-
-
-class Bucket:
-    """Watermarks as S3 objects, replaced by conditional PUTs only."""
-
-    def __init__(self, client, bucket):
-        self.client, self.bucket = client, bucket
-
-    def _read(self, key):
-        try:
-            answer = self.client.get_object(Bucket=self.bucket, Key=key)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "NoSuchKey":
-                raise
-            return None, None
-        return answer["Body"].read(), answer["ETag"]
-
-    def get(self, consumer, table):
-        return self._read(f"mark/{consumer}/{table}")[0]
-
-    def put(self, consumer, table, note, expected):
-        key = f"mark/{consumer}/{table}"
-        found, etag = self._read(key)
-        if found != expected:
-            raise Conflict("the watermark moved")
-        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
-        try:
-            self.client.put_object(Bucket=self.bucket, Key=key, Body=note, **condition)
-        except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] not in (409, 412):
-                raise
-            raise Conflict("the watermark moved") from None
-
-
-def bucket_of_marks(server):
-    """One attempt per request: what is refused is refused, so that a run really ends there."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.endpoint.url,
-        region_name=server.endpoint.region,
-        aws_access_key_id="consumer",
-        aws_secret_access_key="embedded",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=5),
-    )
-    bucket = f"marks-{uuid4().hex[:12]}"
-    client.create_bucket(Bucket=bucket)
-    return Bucket(client, bucket)
-
-
-@pytest.fixture(params=["memory", "s3"])
-def marks(request, server):
-    return Memory() if request.param == "memory" else bucket_of_marks(server)
-
-
-@pytest.fixture
-def orders(catalog, name):
-    table = catalog.create_table(name, KEYED)
-    for n in range(3):
-        table.append(rows(row(n, "x")))
-    return table
-
-
-def run(table, fn, marks):
-    return process(table, "gold", fn, marks=marks, signer=SIGNER, keys=KEYS)
-
-
-def mark_of(marks, table):
-    note = marks.get("gold", ".".join(table.name()))
-    return None if note is None else open_watermark(note, KEYS)
-
-
-def test_each_change_set_is_processed_once_and_the_watermark_follows(orders, marks):
-    seen = []
-    assert run(orders, seen.append, marks) == 3
-    assert run(orders, seen.append, marks) == 0
-    orders.append(rows(row(9, "y")))
-    assert run(orders, seen.append, marks) == 1
-    assert [lines(found) for found in seen] == [
-        inserted(row(0, "x")),
-        inserted(row(1, "x")),
-        inserted(row(2, "x")),
-        inserted(row(9, "y")),
-    ]
-    mark = mark_of(marks, orders)
-    assert (mark.moves, mark.snapshot_id) == (4, orders.current_snapshot().snapshot_id)
-
-
-def test_a_function_that_fails_leaves_the_watermark_where_it_was(orders, marks):
-    seen = []
-
-    def fail_on_second(found):
-        seen.append(found.commit.snapshot_id)
-        if len(seen) == 2:
-            raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError):
-        run(orders, fail_on_second, marks)
-    assert mark_of(marks, orders).moves == 1
-    assert run(orders, fail_on_second, marks) == 2
-    ids = [snapshot.snapshot_id for snapshot in orders.snapshots()]
-    assert seen == [ids[0], ids[1], ids[1], ids[2]]  # the second again, nothing else
-
-
-@pytest.mark.parametrize("action", [refuse, lose_answer])
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("skip", [0, 1, 2])
-def test_a_crash_at_any_put_loses_no_change_set(orders, server, action, when, skip):
-    """The watermark's PUT fails, or its answer is lost, at each of the three moves; then everything runs again."""
-    marks, seen = bucket_of_marks(server), []
-
-    def is_mark(request):
-        return request.method == "PUT" and request.touches("/mark/") and request.principal == "consumer"
-
-    with server.faults.fault(is_mark, action, when=when, skip=skip, times=1):
-        try:
-            finished = run(orders, seen.append, marks)
-        except Exception:
-            finished = None
-            at_crash = mark_of(marks, orders)
-            assert (0 if at_crash is None else at_crash.moves) == skip
-    # After the PUT the watermark is this run's own, however the answer came: it sees that and goes on.
-    assert finished == (3 if when == "after" else None)
-    run(orders, seen.append, marks)
-    ids = [snapshot.snapshot_id for snapshot in orders.snapshots()]
-    assert list(dict.fromkeys(found.commit.snapshot_id for found in seen)) == ids  # all, in order
-    assert mark_of(marks, orders).moves == 3
-    assert len(seen) == (3 if when == "after" else 4)
-
-
-def test_of_two_runs_at_a_time_one_moves_the_watermark(orders, marks):
-    other = []
-
-    def meanwhile(found):
-        if not other:
-            other.append(None)
-            run(orders, other.append, marks)
-
-    with pytest.raises(Conflict):
-        run(orders, meanwhile, marks)
-    assert mark_of(marks, orders).moves == 3
-    assert len(other) == 4
-
-
-def test_a_watermark_that_is_forged_or_of_another_table_is_refused(orders):
-    name, uuid = ".".join(orders.name()), str(orders.metadata.table_uuid)
-    for table, table_uuid, signer, error in (
-        (name, uuid, Ed25519Signer("consumer.example", bytes(32)), Unverified),
-        ("other.table", uuid, SIGNER, Unverified),
-        (name, "another-uuid", SIGNER, Conflict),
-    ):
-        marks = Memory()
-        marks.notes["gold", name] = Watermark("gold", table, table_uuid, 1, 1, "h").sign(signer)
-        with pytest.raises(error):
-            run(orders, lambda found: None, marks)
-
-
-def test_a_watermark_only_moves_one_step_forward(orders):
-    from catalog.changes.watermark import move
-
-    marks, name = Memory(), ".".join(orders.name())
-    note = move(marks, Watermark("gold", name, "u", 5, 1, "h"), None, SIGNER, KEYS)
-    for moves in (1, 3):
-        with pytest.raises(Invalid, match="one step forward"):
-            move(marks, Watermark("gold", name, "u", 5, moves, "h"), note, SIGNER, KEYS)
-    with pytest.raises(Conflict):
-        move(marks, Watermark("gold", name, "u", 5, 1, "other"), None, SIGNER, KEYS)

@@ -138,7 +138,8 @@ def test_a_dropped_file_reaches_the_bound_function_as_aws_sends_it(cloud: Embedd
     bucket = resources(cloud.endpoint, "AWS::S3::Bucket")["Landing"]
     cloud.endpoint.client("s3", "person").put_object(Bucket=bucket, Key="landing/notes/tide pool.md", Body=b"# Tide")
     records = until(lambda: [r for body in seen_bodies(cloud) for r in body.get("Records", [])])
-    (record,) = records
+    record, *again = records
+    assert again == [record] * len(again)  # its queue delivers at least once, and on a loaded machine it does
     assert record["eventSource"] == "aws:s3"
     assert record["eventName"] == "ObjectCreated:Put"
     assert record["s3"]["bucket"]["name"] == bucket
@@ -168,7 +169,7 @@ def test_a_poisoned_message_is_a_dead_letter_after_its_receives(cloud: EmbeddedC
 class TestHttp:
     def get(self, cloud: EmbeddedCloud, token: str | None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.get(f"{cloud.gateway.url}/tables/notes?limit=3", headers=headers)
+        return httpx.get(f"{cloud.gateway.url}/tables/notes?limit=3", headers=headers, timeout=60)
 
     def test_a_request_becomes_a_v2_payload_behind_the_authorizer(self, cloud: EmbeddedCloud) -> None:
         token = cloud.gateway.issuer.token("ada", AUDIENCE, roles=["reader"])

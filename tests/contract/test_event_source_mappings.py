@@ -280,7 +280,7 @@ def test_a_blocked_fifo_group_keeps_its_order(line: Any) -> None:
     made = line(fifo=True, visibility=1, BatchSize=1, **PARTIAL)
     made.send("bad a1", "a2", MessageGroupId="a")
     made.send("b1", MessageGroupId="b")
-    until(lambda: Counter(made.bodies())["bad a1"] == 2)
+    until(lambda: Counter(made.bodies())["bad a1"] >= 2)
     assert "b1" in made.bodies()
     assert "a2" not in made.bodies()
 

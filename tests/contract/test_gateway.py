@@ -69,7 +69,7 @@ class Deployment:
         self.client.create_route(ApiId=self.id, RouteKey=key, Target=f"integrations/{integration}", **route)
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
-        return httpx.request(method, self.gateway.url_of(self.id) + path, timeout=10, **more)
+        return httpx.request(method, self.gateway.url_of(self.id) + path, timeout=60, **more)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self.request("GET", path, **more)

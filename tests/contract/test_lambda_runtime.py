@@ -83,9 +83,9 @@ def test_a_handler_sees_its_event_and_lambdas_context(service: LambdaService, fu
 def test_a_worker_sees_nothing_but_what_is_deployed(
     service: LambdaService, function: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PARENT_SECRET", "do not leak")
-    monkeypatch.setenv("AWS_PROFILE", "production")
     name = function("echo", Environment={"Variables": {"TABLE": "notes", "AWS_ACCESS_KEY_ID": "mine"}})
+    monkeypatch.setenv("PARENT_SECRET", "do not leak")
+    monkeypatch.setenv("AWS_PROFILE", "production")  # now, not before: moto's own sessions would look for it
     seen = call(service, name)["environment"]
     assert seen["TABLE"] == "notes"
     assert seen["AWS_ACCESS_KEY_ID"] == f"function.{name}"
@@ -384,7 +384,7 @@ def test_a_worker_can_be_frozen_at_a_chosen_request_and_thawed(
 
 
 def test_a_frozen_worker_times_out(server: ApiServer, service: LambdaService, function: Any, bucket: str) -> None:
-    name = function("steps", timeout=1, Environment={"Variables": {"BUCKET": bucket}})
+    name = function("steps", timeout=4, Environment={"Variables": {"BUCKET": bucket}})
     with server.faults.fault(puts(name, "second"), service.freezing(name), times=1):
         done = service.invoke(name, b"{}")
     assert json.loads(done.payload)["errorType"] == "Sandbox.Timedout"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pyarrow as pa
 import pytest
 
 from catalog.lake import Lake, open_lake
 from catalog.settings import load_settings
+from cli.client import Client
 from infra.local.cloud import EmbeddedCloud
 
-TABLE = "bronze.tides"
+T = TypeVar("T")
+TABLE, OVER_HTTP = "bronze.tides", "silver.tides"
 SCHEMA = {"station": "string", "metres": "double"}
 FILES = {"good.csv": b"station,metres\nBrest,4.2\n", "bad.jsonl": b'{"station": '}
 
@@ -29,4 +36,32 @@ def commit_and_wait(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> La
     for name, body in FILES.items():
         lake.s3.put_object(Bucket=lake.settings.bucket, Key=f"landing/bronze/gauges/{name}", Body=body)
     cloud.wait_until_idle()
+    call_api(cloud)
     return lake
+
+
+def call_api(cloud: EmbeddedCloud) -> None:
+    """A table's life over HTTP: every kind of body and answer, a query, a proof and a file."""
+    with Client(cloud.addresses()["api"], cloud.token("admin")) as api:
+        api.create_table(OVER_HTTP, SCHEMA, key=["station"])
+        api.insert(OVER_HTTP, pa.table({"station": ["Brest"], "metres": [4.2]}))
+        receipt = api.upsert(OVER_HTTP, [{"station": "Brest", "metres": 6.9}])
+        assert api.rows(OVER_HTTP)["metres"].to_pylist() == [6.9]
+        assert api.query(f"select count(*) from {TABLE}").num_rows == 1
+        api.upload(OVER_HTTP, "more.csv", FILES["good.csv"])
+        cloud.wait_until_idle()
+        commit = eventually(
+            lambda: [one for one in api.commits(OVER_HTTP) if one.get("snapshot_id") == receipt["snapshot_id"]]
+        )
+        assert b"tlog-proof" in api.proof(commit[0]["index"])
+        assert list(api.changes(OVER_HTTP)) and api.openapi() and api.metrics()
+
+
+def eventually(look: Callable[[], T], timeout: float = 30.0) -> T:
+    """What `look` gives once it gives anything: readers of the timeline may be a second behind it."""
+    deadline = time.monotonic() + timeout
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.02)
+    return found

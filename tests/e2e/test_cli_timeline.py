@@ -9,26 +9,19 @@ import tarfile
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
-import boto3
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from catalog.errors import Unverified
-from catalog.lake import Lake, open_lake
+from catalog.lake import Lake
 from catalog.merkle.checkpoint import open_checkpoint
 from catalog.merkle.note import Ed25519Signer, VerifierKey
 from catalog.merkle.tiles import ENTRIES, Tile, join_entries, split_entries
 from catalog.merkle.tree import leaf_hash, root
-from catalog.settings import load_settings
 from cli.export import _cut
-from cli.main import app
-from infra.local.server import ApiServer
+from tests.e2e.cli_lake import ORIGIN, answer, run, running_lake, strandline
 
-ORIGIN = "strandline.test/cli"
 TABLE = "sales.orders"
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -36,50 +29,14 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 @pytest.fixture(scope="module")
 def lake() -> Iterator[Lake]:
     """A lake with one table of three leaves, sequenced in this process; the command finds it by its environment."""
-    server = ApiServer()
-    server.start()
-    monkey = pytest.MonkeyPatch()
-    bucket, key = f"lake-{uuid4().hex[:12]}", Ed25519Signer.generate(ORIGIN).private_key()
-    server.endpoint.client("s3", "person").create_bucket(Bucket=bucket)
-    server.endpoint.client("secretsmanager", "person").create_secret(Name="key", SecretString=key)
-    queue = server.endpoint.client("sqs", "person").create_queue(QueueName="moved")["QueueUrl"]
-    variables = {
-        "STRANDLINE_BUCKET": bucket,
-        "STRANDLINE_ORIGIN": ORIGIN,
-        "STRANDLINE_SIGNER": "secret:key",
-        "STRANDLINE_MOVED_QUEUE_URL": queue,
-        **server.endpoint.environment("person"),
-    }
-    for name, value in variables.items():
-        monkey.setenv(name, value)
-    monkey.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers the credentials it found first
-    made = open_lake(load_settings())
-    made.iceberg.create_namespace("sales")
-    table = made.iceberg.create_table(TABLE, schema=ROWS.schema)
-    table.append(ROWS)
-    made.sequencer.catch_up([TABLE])
-    table.append(ROWS)
-    made.sequencer.catch_up([TABLE])
-    yield made
-    made.sequencer.close()
-    server.stop()
-    monkey.undo()
-
-
-def run(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words))
-
-
-def answer(*words: str) -> Any:
-    result = run("--output", "json", *words)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def strandline(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """The command in a process of its own: exit codes as a shell sees them."""
-    code = "import sys; from cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], input=stdin, capture_output=True, timeout=120)
+    with running_lake() as made:
+        made.iceberg.create_namespace("sales")
+        table = made.iceberg.create_table(TABLE, schema=ROWS.schema)
+        for _ in range(2):
+            table.append(ROWS)
+            made.sequencer.catch_up([TABLE])
+        yield made
+        made.sequencer.close()
 
 
 def vkey(lake: Lake) -> str:

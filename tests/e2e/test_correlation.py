@@ -15,7 +15,7 @@ from tests.handlers.deploy import until
 def ids(cloud: EmbeddedCloud, function: str, message: str) -> list[str]:
     lines = [line for line in cloud.functions.logs(f"strandline-dev-{function}") if line.startswith("{")]
     found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [line["correlation_id"] for line in found if line["message"] == message and "correlation_id" in line]
+    return [line["correlation_id"] for line in found if line.get("message") == message and "correlation_id" in line]
 
 
 def test_one_id_follows_a_file_from_its_event_to_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:

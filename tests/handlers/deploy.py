@@ -31,7 +31,7 @@ def deploy(endpoint: Endpoint, name: str, handler: str, *, timeout: int = 30, **
     return str(created["FunctionArn"])
 
 
-def until(condition: Callable[[], Found], timeout: float = 20.0) -> Found:
+def until(condition: Callable[[], Found], timeout: float = 60.0) -> Found:
     """The first true answer of `condition`, asked often; an error when it stays false."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()

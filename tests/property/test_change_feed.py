@@ -268,6 +268,9 @@ def leaf_of(changes: ChangeSet) -> SimpleNamespace:
         schema_sha256=sha256(SCHEMA_JSON).hexdigest(),
         changes_root=changes.root.hex(),
         changes_count=changes.count,
+        sequence=1,
+        operation="append",
+        ref="main",
     )
 
 

@@ -9,6 +9,7 @@ from pyiceberg.types import StringType
 
 from catalog.errors import INVALID, NotFound
 from catalog.events import MoveMark, NameIndex, PutMeta, TableMoved
+from catalog.timeline.marks import Mark
 from catalog.timeline.sources import StoredSource
 from tests.timeline.conftest import ROWS, World
 
@@ -175,13 +176,18 @@ def test_names_marks_and_metadata_ride_in_the_batch(world: World) -> None:
     world.table().append(ROWS)
     sequencer = world.sequencer()
     table = world.name("t")
+    uuid = world.iceberg().load_table(table).metadata.table_uuid
+
+    def mark(sequence: int, expected: int | None) -> MoveMark:
+        return MoveMark(consumer="c", table=table, table_uuid=uuid, sequence=sequence, expected=expected, holder="h")
+
     outcome = sequencer.handle(
         [
             TableMoved(table=table),
             NameIndex(name="first"),
             NameIndex(name="made", index=0),
-            MoveMark(consumer="c", table=table, sequence=5),
-            MoveMark(consumer="c", table=table, sequence=3),
+            mark(1, None),
+            mark(1, None),
             PutMeta(space="note", id="a/b", value={"x": 1}),
             NameIndex(name="future", index=99),
         ]
@@ -191,17 +197,18 @@ def test_names_marks_and_metadata_ride_in_the_batch(world: World) -> None:
         [
             NameIndex(name="first"),
             NameIndex(name="first", index=0),
-            MoveMark(consumer="c", table=table, sequence=4),
+            mark(0, None),
         ]
     )
     assert {position: error.kind for position, error in again.failed.items()} == {1: INVALID}
     source = world.stored().source
     assert isinstance(source, StoredSource)
-    assert (source.named("first"), source.named("made"), source.mark("c", table)) == (1, 0, 5)
+    assert (source.named("first"), source.named("made")) == (1, 0)
+    assert world.stored().mark("c", table) == Mark("c", table, str(uuid), 1, 1, "h")
     assert source.meta("note", "a/b") == b'{"x":1}'
-    mark = world.server.log.mark()
+    since = world.server.log.mark()
     sequencer.handle([PutMeta(space="note", id="a/b", value=None)])
-    assert world.server.log.counts(mark)["s3 PUT"] == 1
+    assert world.server.log.counts(since)["s3 PUT"] == 1
     fresh = world.stored().source
     assert isinstance(fresh, StoredSource)
     assert fresh.meta("note", "a/b") is None

@@ -60,9 +60,11 @@ def moved(table: str) -> str:
 
 
 def test_a_batch_is_served_and_only_the_bad_message_comes_again(deployed: World) -> None:
-    deployed.table().append(ROWS)
-    name = deployed.name("t")
-    mark = json.dumps({"kind": "mark", "consumer": "c", "table": name, "sequence": 1})
+    made = deployed.table()
+    made.append(ROWS)
+    name, uuid = deployed.name("t"), str(made.metadata.table_uuid)
+    asked = {"consumer": "c", "table": name, "table_uuid": uuid, "sequence": 1, "holder": "h"}
+    mark = json.dumps({"kind": "mark", **asked})
     assert deliver(moved(name), "not json", moved(name), mark, json.dumps({"kind": "moved"})) == ["m1", "m4"]
     assert deployed.published().head().checkpoint.size == 2
     assert deliver(moved(name)) == []

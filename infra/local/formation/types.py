@@ -12,7 +12,13 @@ from infra.local.formation.bucket import create_bucket, update_bucket
 from infra.local.formation.resource import ApiType, Made, Properties
 
 # Types whose presence changes nothing that can be seen from the lake. Everything else unknown is an error.
-OPAQUE = frozenset({"AWS::CDK::Metadata"})
+OPAQUE = frozenset(
+    {
+        "AWS::CDK::Metadata",
+        "AWS::CE::AnomalyMonitor",  # there is no bill here to watch
+        "AWS::CE::AnomalySubscription",
+    }
+)
 
 
 def call(method: str, *, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ("Tags",)) -> Callable[..., Any]:
@@ -49,6 +55,34 @@ def _create_queue_policy(client: Any, properties: Properties) -> Mapping[str, An
     for url in properties["Queues"]:
         client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(properties["PolicyDocument"])})
     return {"Name": "-".join(url.rsplit("/", 1)[1] for url in properties["Queues"])}
+
+
+def _create_topic_policy(client: Any, properties: Properties) -> Mapping[str, Any]:
+    for arn in properties["Topics"]:
+        document = json.dumps(properties["PolicyDocument"])
+        client.set_topic_attributes(TopicArn=arn, AttributeName="Policy", AttributeValue=document)
+    return {"Name": "-".join(arn.rsplit(":", 1)[1] for arn in properties["Topics"])}
+
+
+def _create_alarm(client: Any, properties: Properties) -> Mapping[str, Any]:
+    numbers = {"Threshold": float, "EvaluationPeriods": int, "Period": int, "DatapointsToAlarm": int}
+    fields = {key: numbers.get(key, lambda value: value)(value) for key, value in properties.items() if key != "Tags"}
+    client.put_metric_alarm(**fields)
+    name = properties["AlarmName"]
+    (made,) = client.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+    return {"AlarmNames": [name], "Name": name, "Arn": made["AlarmArn"]}
+
+
+def _update_alarm(client: Any, made: Made, properties: Properties) -> None:
+    _create_alarm(client, properties)
+
+
+def _create_dashboard(client: Any, properties: Properties) -> Mapping[str, Any]:
+    body = properties["DashboardBody"]
+    client.put_dashboard(
+        DashboardName=properties["DashboardName"], DashboardBody=body if isinstance(body, str) else json.dumps(body)
+    )
+    return {"DashboardNames": [properties["DashboardName"]], "Name": properties["DashboardName"]}
 
 
 def _create_secret(client: Any, properties: Properties) -> Mapping[str, Any]:
@@ -134,6 +168,27 @@ TYPES: tuple[ApiType, ...] = (
         ref="Bucket",
     ),
     ApiType("AWS::SQS::QueuePolicy", "sqs", _create_queue_policy),
+    ApiType("AWS::SNS::TopicPolicy", "sns", _create_topic_policy),
+    ApiType(
+        "AWS::CloudWatch::Alarm",
+        "cloudwatch",
+        _create_alarm,
+        update=_update_alarm,
+        delete="delete_alarms",
+        identity=("AlarmNames",),
+        name="AlarmName",
+        ref="Name",
+        attributes={"Arn": "Arn"},
+    ),
+    ApiType(
+        "AWS::CloudWatch::Dashboard",
+        "cloudwatch",
+        _create_dashboard,
+        delete="delete_dashboards",
+        identity=("DashboardNames",),
+        name="DashboardName",
+        ref="Name",
+    ),
     ApiType("AWS::Glue::Database", "glue", _create_database, delete="delete_database", identity=("Name",)),
     ApiType(
         "AWS::SecretsManager::Secret",

@@ -23,6 +23,7 @@ from infra.local.gateway.authorizer import Authorizer, DeniedError
 from infra.local.gateway.deployed import Api, DeployedApis, Integration
 from infra.local.gateway.event import build_event
 from infra.local.gateway.issuer import Issuer
+from infra.local.gateway.page import Session, answer_page
 from infra.local.gateway.routing import API_PREFIX, choose_api, choose_route, choose_stage
 from infra.local.gateway.throttle import Throttle
 from infra.local.requests import RequestLog
@@ -59,6 +60,8 @@ class Gateway:
         self._thread = threading.Thread(target=self._listen, name="api-gateway", daemon=True)
         self.url = f"http://127.0.0.1:{self._server.port}"
         self.issuer = Issuer(f"{self.url}{ISSUER_PREFIX}", self._clock)
+        self.page_session: Session | None = None
+        """What the page at the root is told when it starts; None serves no page."""
 
     def start(self) -> None:
         self._thread.start()
@@ -75,6 +78,15 @@ class Gateway:
     def url_of(self, api_id: str) -> str:
         """Where this API answers, whatever else is deployed: what stands for its ApiEndpoint."""
         return f"{self.url}{API_PREFIX}{api_id}"
+
+    def audience(self) -> str:
+        """What a token must be for, by the first deployed authorizer that asks for one. LookupError without one."""
+        routes = (route for api in self._apis.current().values() for route in api.routes)
+        asked = (route.authorizer["JwtConfiguration"].get("Audience") or [] for route in routes if route.authorizer)
+        for audience in asked:
+            if audience:
+                return str(audience[0])
+        raise LookupError("no deployed API asks for a token")
 
     def _listen(self) -> None:
         self._server.serve_forever(poll_interval=0.02)  # how long `stop` may take
@@ -94,6 +106,9 @@ class Gateway:
         if path.startswith(f"{ISSUER_PREFIX}/"):
             document = self.issuer.document(path.removeprefix(ISSUER_PREFIX))
             return Response(document, 200, mimetype="application/json") if document else refusal(404)
+        page = answer_page(request, path, self.page_session)
+        if page is not None:
+            return page
         apis = self._apis.current()
         api, path = choose_api(apis, request.host, path)
         if api is None:

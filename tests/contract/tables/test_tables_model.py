@@ -1,4 +1,4 @@
-"""A table against a dict: random histories of writes, schema changes, time travel and rollback must agree.
+"""A table against a dict: random histories of writes, schema changes, time travel, rollback and feeds must agree.
 
 The model knows nothing of files: a row is what a dict holds under its key.
 """
@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from catalog.changes.comparison import between, find_snapshot
+from catalog.changes.history import steps
 from catalog.tables import modes
 from catalog.tables.manager import Tables
 
@@ -25,7 +27,7 @@ Model = dict[int, dict[str, Any]]
 
 
 class TableMachine(RuleBasedStateMachine):
-    """`rows` is what the table must hold now; `past` what it held, by snapshot."""
+    """`rows` is what the table must hold now, `past` what it held by snapshot, `today` that under today's schema."""
 
     open_tables: Callable[[], tuple[Tables, str]]
     mode: Any
@@ -38,6 +40,7 @@ class TableMachine(RuleBasedStateMachine):
         )
         self.rows: Model = {}
         self.past: dict[int, Model] = {}
+        self.today: dict[int, Model] = {}
         self.column, self.changes = "x", 0
 
     def _row(self, key: int, value: int | None) -> dict[str, Any]:
@@ -48,6 +51,7 @@ class TableMachine(RuleBasedStateMachine):
         if snapshot_id is not None:
             # A write that changes nothing answers with the snapshot that stands, and that one keeps its own schema.
             self.past.setdefault(snapshot_id, {key: dict(row) for key, row in self.rows.items()})
+            self.today.setdefault(snapshot_id, {key: dict(row) for key, row in self.rows.items()})
 
     def _scan(self, as_of: int | None = None) -> Model:
         found = self.tables.scan(self.name, as_of=as_of).to_pylist()
@@ -96,12 +100,17 @@ class TableMachine(RuleBasedStateMachine):
         if kind == "promote":
             self.tables.alter(self.name, promote={self.column: "long"})
             return
+        old = self.column
         if kind == "rename":
-            self.tables.alter(self.name, rename={self.column: new})
-            self.rows = {k: {**_without(row, self.column), new: row[self.column]} for k, row in self.rows.items()}
+            self.tables.alter(self.name, rename={old: new})
         else:
-            self.tables.alter(self.name, drop=[self.column], add={new: "int"})
-            self.rows = {k: {**_without(row, self.column), new: None} for k, row in self.rows.items()}
+            self.tables.alter(self.name, drop=[old], add={new: "int"})
+
+        def reshaped(rows: Model) -> Model:
+            return {k: {**_without(row, old), new: row[old] if kind == "rename" else None} for k, row in rows.items()}
+
+        self.rows = reshaped(self.rows)
+        self.today = {snapshot_id: reshaped(rows) for snapshot_id, rows in self.today.items()}
         self.column = new
         assert self._scan() == self.rows
 
@@ -110,6 +119,24 @@ class TableMachine(RuleBasedStateMachine):
     def travel(self, data: Any) -> None:
         snapshot_id = data.draw(st.sampled_from(list(self.past)))
         assert self._scan(as_of=snapshot_id) == self.past[snapshot_id]
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data(), net=st.booleans())
+    def follow(self, data: Any, net: bool) -> None:
+        """The changes since any snapshot, step by step or at once, lead from what it held to what is there now."""
+        snapshot_id = data.draw(st.sampled_from(list(self.past)))
+        rows = {key: dict(row) for key, row in self.today[snapshot_id].items()}
+        table = self.tables.load(self.name)
+        way = [(step.since, step.until) for step in steps(table, snapshot_id)]
+        if net:
+            way = [(find_snapshot(table, snapshot_id), find_snapshot(table))]
+        for since, until in way:
+            for change in between(table, since, until, schema=table.schema()).changes.to_pylist():
+                key = (change["before"] or change["after"])["id"]
+                assert rows.pop(key, None) == change["before"], change
+                if change["after"] is not None:
+                    rows[key] = change["after"]
+        assert rows == self.rows
 
     @precondition(lambda self: self.past and not self.changes)
     @rule(data=st.data())

@@ -1,0 +1,52 @@
+"""Roles: what somebody may do with which tables. Pure.
+
+A role is `<level>:<tables>`: `reader:gold.notes`, `writer:bronze.*`, `admin:*`; `admin` alone is `admin:*`. A writer
+may read, an admin may write. `reader`: rows, changes, history and proofs. `writer`: rows, names of snapshots and
+watermarks. `admin`: tables come, change and go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+_NAME = r"[a-z0-9_]{1,128}"
+_ROLE = re.compile(rf"(?P<level>reader|writer|admin):(?P<tables>\*|{_NAME}\.(?:\*|{_NAME}))")
+
+
+class Level(IntEnum):
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+_LEVELS = {"reader": Level.READ, "writer": Level.WRITE, "admin": Level.ADMIN}
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`tables` is `*`, `<database>.*` or one table's name."""
+
+    level: Level
+    tables: str
+
+    @classmethod
+    def parse(cls, text: str) -> Role | None:
+        """None if it is no role of ours: tokens carry the roles of other programs too."""
+        if text == "admin":
+            return cls(Level.ADMIN, "*")
+        found = _ROLE.fullmatch(text)
+        return cls(_LEVELS[found["level"]], found["tables"]) if found else None
+
+    def covers(self, table: str) -> bool:
+        if self.tables == "*":
+            return True
+        database, dot, _ = table.partition(".")
+        return self.tables == table or (bool(dot) and self.tables == f"{database}.*")
+
+
+def level_on(roles: Iterable[Role], table: str) -> Level | None:
+    """The most that any of the roles allows with the table; None: not even to know of it."""
+    return max((role.level for role in roles if role.covers(table)), default=None)

@@ -1,0 +1,58 @@
+"""The API's routes, each once: the stack deploys them, the function serves them, and neither has others.
+
+Paths are API Gateway's: `{t}` is one segment, `{path+}` the rest. A public route asks for no identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIGNED_PREFIX = "/signed"
+"""Below it, everything is served to requests that are signed with AWS credentials instead of carrying a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    public: bool = False
+
+    @property
+    def key(self) -> str:
+        """API Gateway's route key: `GET /tables/{t}`."""
+        return f"{self.method} {self.path}"
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/health", public=True),
+    Route("GET", "/openapi.json", public=True),
+    Route("GET", "/timeline/checkpoint", public=True),
+    Route("GET", "/timeline/key", public=True),
+    Route("GET", "/timeline/consistency", public=True),
+    Route("GET", "/timeline/tile/entries/{path+}", public=True),
+    Route("GET", "/timeline/tile/{level}/{path+}", public=True),
+    Route("GET", "/metrics-summary"),
+    Route("GET", "/tables"),
+    Route("POST", "/tables"),
+    Route("GET", "/tables/{t}"),
+    Route("PATCH", "/tables/{t}"),
+    Route("DELETE", "/tables/{t}"),
+    Route("GET", "/tables/{t}/schemas/{version}"),
+    Route("GET", "/tables/{t}/rows"),
+    Route("POST", "/tables/{t}/rows"),
+    Route("POST", "/tables/{t}/delete"),
+    Route("GET", "/tables/{t}/commits"),
+    Route("GET", "/tables/{t}/changes"),
+    Route("GET", "/commits/{id}"),
+    Route("GET", "/commits/{id}/proof"),
+    Route("GET", "/snapshots"),
+    Route("POST", "/snapshots"),
+    Route("GET", "/watermarks/{consumer}/{t}"),
+    Route("PUT", "/watermarks/{consumer}/{t}"),
+    Route("POST", "/ingest/uploads"),
+    Route("GET", "/ingest/{digest}"),
+    Route("POST", "/query"),
+    Route("GET", "/queries/{id}"),
+    Route("DELETE", "/queries/{id}"),
+    Route("POST", "/search"),
+)

@@ -1,0 +1,188 @@
+"""`strandline query`: one SELECT, its answer as a table, JSON, CSV or Parquet, and what it was made from."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+from rich.markup import escape
+
+from catalog.errors import Invalid
+from cli.opened import add_command, opened
+from cli.output import Output
+from cli.words import pairs
+
+if TYPE_CHECKING:
+    from catalog.query.results import Answer, Receipt
+
+SHOWN_ROWS = 1000
+
+
+class RowsFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    add_command(
+        app,
+        query,
+        'query "SELECT count(*) FROM silver.tides"',
+        'query "SELECT * FROM silver.tides WHERE id = $id" --param id=7 --format json',
+        'query "SELECT * FROM silver.tides" --as-of 2026-03-01 --format parquet --out tides.parquet',
+        'query "SELECT sum(metres) FROM silver.tides" --verify',
+        'query "SELECT * FROM silver.tides" --explain',
+    )
+
+
+def query(
+    context: typer.Context,
+    sql: Annotated[str, typer.Argument(help="The SELECT; `-` reads it from stdin.")],
+    as_of: Annotated[
+        str | None, typer.Option(help="The whole query as of @INDEX of the timeline, a time, or a name.")
+    ] = None,
+    param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME, 1=VALUE for $1; JSON or text.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Only say where it would run, and why.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every object read against the timeline.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Read each table's newest commit, sequenced or not.")] = False,
+    receipt: Annotated[bool, typer.Option("--receipt", help="Say on stderr what the answer was made from.")] = False,
+    format_: Annotated[RowsFormat | None, typer.Option("--format", help="How the rows are written.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file to write the rows to, instead of stdout.")] = None,
+) -> None:
+    """Ask the lake one question in SQL. The answer is of one moment of the timeline: the newest, or --as-of."""
+    text = sys.stdin.read() if sql == "-" else sql
+    with opened(context) as (lake, output):
+        options = {"parameters": parameters(param or ()), "as_of": moment(as_of), "fresh": fresh}
+        if explain:
+            explained = lake.queries.explain(text, **options)
+            output.data(explained.as_dict(), escape("\n".join(explained.lines())))
+            return
+        with output.progress("asking …"):
+            answer = lake.queries.run(text, **options, verify=verify)
+        if output.is_json and format_ is None and out is None:
+            rows = list(json_rows(answer))
+            output.data({"columns": answer.schema.names, "rows": rows, "receipt": answer.receipt.as_dict()})
+            return
+        write(answer, format_ or _by_suffix(out), out, output)
+        if receipt or verify:
+            typer.echo(receipt_line(answer.receipt), err=True)
+
+
+def parameters(texts: Sequence[str]) -> dict[str, Any] | None:
+    """`n=5` is a number, `n="5"` and `n=five` are text, `n=null` is NULL."""
+    return {name: _value(text) for name, text in pairs(texts, "=", "parameter: write name=value").items()} or None
+
+
+def moment(text: str | None) -> Any:
+    """What --as-of means for a whole query: @INDEX or a bare number, a time, a name."""
+    from catalog.query.statement import as_of_text
+
+    return None if text is None else as_of_text(text.removeprefix("@"))
+
+
+def write(answer: Answer, format_: RowsFormat, out: Path | None, output: Output) -> int:
+    """Writes the rows as they come; how many. A table is for eyes, and ends after a screenful or forty."""
+    if format_ is RowsFormat.TABLE and out is None:
+        return _show(answer, output)
+    if out is not None:
+        with out.open("wb") as sink:
+            return _send(answer, format_, sink)
+    if format_ is RowsFormat.PARQUET and sys.stdout.isatty():
+        raise Invalid("Parquet is not for a terminal: give a file with --out, or redirect it")
+    count = _send(answer, format_, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+    return count
+
+
+def receipt_line(receipt: Receipt) -> str:
+    """One line for people: of what moment, read how, and what was checked."""
+    of = f"index {receipt.index} of the timeline" if receipt.index is not None else f"no index ({receipt.fresh})"
+    read = "from memory" if receipt.cached else f"{receipt.requests} requests, {receipt.bytes} bytes"
+    checked = (
+        f"; {len(receipt.objects)} objects checked, {len(receipt.proofs)} commits proven" if receipt.verified else ""
+    )
+    return f"as of {of}; {receipt.route}, {read}{checked}"
+
+
+def json_rows(answer: Answer) -> Iterator[dict[str, Any]]:
+    for batch in answer.batches():
+        for row in batch.to_pylist():
+            yield {name: _json(value) for name, value in row.items()}
+
+
+def _show(answer: Answer, output: Output) -> int:
+    rows: list[dict[str, Any]] = []
+    count = 0
+    for batch in answer.batches():
+        count += batch.num_rows
+        rows += batch.slice(0, SHOWN_ROWS - len(rows)).to_pylist() if len(rows) < SHOWN_ROWS else []
+    names = answer.schema.names
+    output.table([{name: _text(row[name]) for name in names} for row in rows], names)
+    more = f", the first {len(rows)} shown: --format csv writes all" if count > len(rows) else ""
+    output.caption(f"[dim]{count} row{'' if count == 1 else 's'}{more}[/]")
+    return count
+
+
+def _send(answer: Answer, format_: RowsFormat, sink: BinaryIO) -> int:
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    count = 0
+    if format_ is RowsFormat.PARQUET:
+        with pq.ParquetWriter(sink, answer.schema, compression="zstd") as writer:
+            for batch in answer.batches():
+                writer.write_batch(batch)
+                count += batch.num_rows
+    elif format_ is RowsFormat.JSON:
+        for row in json_rows(answer):
+            sink.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            count += 1
+    else:
+        with pc.CSVWriter(sink, answer.schema) as writer:
+            for batch in answer.batches():
+                writer.write_batch(batch)
+                count += batch.num_rows
+    return count
+
+
+def _by_suffix(out: Path | None) -> RowsFormat:
+    suffixes = {".json": RowsFormat.JSON, ".jsonl": RowsFormat.JSON, ".parquet": RowsFormat.PARQUET}
+    return RowsFormat.TABLE if out is None else suffixes.get(out.suffix, RowsFormat.CSV)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _json(value: Any) -> Any:
+    """A value as JSON has it: exact numbers that JSON would round are text, what is no number there is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(key): _json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

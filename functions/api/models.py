@@ -1,0 +1,300 @@
+"""What goes in and out over HTTP. Ids of snapshots are text: JSON numbers are exact only below 2**53."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NAME = r"^[a-z0-9_]{1,128}\.[a-z0-9_]{1,128}$"
+WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+TableName = Annotated[str, Field(pattern=NAME, description="`<database>.<table>`", examples=["bronze.tides"])]
+ColumnName = Annotated[str, Field(min_length=1, max_length=256)]
+Term = Annotated[str, Field(min_length=1, max_length=512)]
+Mode = Literal["cow", "mor", "hybrid"]
+
+
+class In(BaseModel):
+    """What is sent to us: a field nobody knows is a mistake, not a wish."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Out(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TableIn(In):
+    name: TableName
+    columns: Annotated[
+        dict[ColumnName, Term], Field(min_length=1, max_length=2000, description="name -> Iceberg type, in order")
+    ]
+    mode: Mode = "cow"
+    key: list[ColumnName] = Field(default=[], max_length=64, description="columns that tell rows apart, for upsert")
+    partition: list[Term] = Field(default=[], max_length=64, description="`region`, `day(ts)`, `bucket(16, id)`")
+    sort: list[Term] = Field(default=[], max_length=64, description="`ts desc`")
+
+
+class TableChange(In):
+    """All of it, or none. Drops come first, then renames, promotions and additions."""
+
+    add: dict[ColumnName, Term] = Field(default={}, max_length=1000)
+    drop: list[ColumnName] = Field(default=[], max_length=1000)
+    rename: dict[ColumnName, ColumnName] = Field(default={}, max_length=1000)
+    promote: dict[ColumnName, Term] = Field(default={}, max_length=1000)
+    partition: list[Term] | None = None
+    sort: list[Term] | None = None
+    key: list[ColumnName] | None = None
+    mode: Mode | None = None
+
+
+class TableList(Out):
+    tables: list[str]
+    next: str | None = None
+
+
+class ColumnOut(Out):
+    name: str
+    type: str
+    required: bool
+    doc: str | None = None
+    low: Any = None
+    high: Any = None
+    nulls: int | None = None
+
+
+class TableOut(Out):
+    name: str
+    uuid: str
+    mode: str
+    key: list[str]
+    partition: list[str]
+    sort: list[str]
+    rows: int
+    files: int
+    bytes: int
+    pending_deletes: int
+    snapshots: int
+    snapshot_id: str | None = None
+    committed_ms: int | None = None
+    needs_compaction: str | None = None
+    schema_version: int
+    columns: list[ColumnOut]
+    snapshot_names: dict[str, str] = Field(description="name -> snapshot id")
+
+
+class SchemaOut(Out):
+    table: str
+    version: int
+    columns: list[ColumnOut]
+
+
+class RowsIn(In):
+    rows: list[dict[str, Any]] = Field(max_length=100_000)
+
+
+class DeleteIn(In):
+    """Either a filter or keys."""
+
+    where: str | None = Field(default=None, min_length=1, max_length=10_000, examples=["metres > 5"])
+    keys: list[dict[str, Any]] | None = Field(default=None, max_length=100_000)
+
+
+class ReceiptOut(Out):
+    table: str
+    snapshot_id: str | None = None
+    sequence: int
+    rows: int
+    matched: int
+    replayed: bool = Field(description="an earlier request with this Idempotency-Key did the work")
+    mode: str
+    reason: str
+
+
+class RowsOut(Out):
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    more: bool = Field(description="there are rows beyond the limit")
+    receipt: dict[str, Any] | None = Field(default=None, description="of a query: from which state it was answered")
+
+
+class Elsewhere(Out):
+    """The answer is too large for one response: fetch it from `url`, which needs no token and works for a while."""
+
+    url: str
+    media_type: str
+    bytes: int
+    expires_in_s: int
+
+
+class CommitOut(Out):
+    """A leaf of the timeline. `entry` is exactly what was hashed into the tree."""
+
+    index: int
+    table: str
+    table_uuid: str
+    snapshot_id: str | None = None
+    parent_id: str | None = None
+    sequence: int
+    committed_ms: int
+    sequenced_ms: int
+    operation: str
+    ref: str | None = None
+    entry: str
+
+
+class CommitList(Out):
+    commits: list[CommitOut]
+    next: str | None = None
+
+
+class SnapshotIn(In):
+    """Names a snapshot of one table, or without a table a cut through all of them: an index of the timeline."""
+
+    name: str = Field(pattern=WORD)
+    table: TableName | None = None
+    snapshot_id: str | None = Field(default=None, pattern=r"^-?[0-9]{1,19}$", description="default: the current one")
+    index: int | None = Field(default=None, ge=0, lt=2**63, description="default: the newest")
+
+
+class SnapshotOut(Out):
+    name: str
+    table: str | None = None
+    snapshot_id: str | None = None
+    index: int | None = None
+
+
+class SnapshotList(Out):
+    snapshots: list[SnapshotOut]
+    next: str | None = None
+
+
+class ConsistencyOut(Out):
+    """That the timeline of `new` begins with that of `old`: both signed, and the RFC 6962 proof between them."""
+
+    old_size: int
+    new_size: int
+    old_checkpoint: str
+    new_checkpoint: str
+    hashes: list[str] = Field(description="base64")
+
+
+class ChangeList(Out):
+    """Change sets, each as `catalog.changes.wire` writes it in JSON: a head with its evidence, and its changes."""
+
+    change_sets: list[ChangeSetOut]
+    next: str | None = None
+
+
+class ChangeSetOut(Out):
+    head: dict[str, Any]
+    changes: list[dict[str, Any]]
+
+
+class MarkIn(In):
+    """The mark moves if it stands where it is expected to; read it afterwards to know."""
+
+    sequence: int = Field(ge=0, lt=2**63, description="the table's leaf that was dealt with last")
+    expected: int | None = Field(default=None, ge=0, lt=2**63, description="where it stands now; null: nowhere yet")
+    holder: str = Field(default="api", pattern=r"^[0-9A-Za-z-]{1,64}$", description="tells your runs apart")
+
+
+class MarkOut(Out):
+    """No sequence: the consumer has not begun."""
+
+    consumer: str
+    table: str
+    sequence: int | None = None
+    holder: str | None = None
+
+
+class UploadIn(In):
+    table: TableName
+    name: str = Field(min_length=1, max_length=512, description="the file's name; its ending says what it is")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the file: S3 refuses other bytes")
+
+
+class UploadOut(Out):
+    """PUT the file to `url` with these headers; then ask GET /ingest/{sha256} what became of it."""
+
+    url: str
+    key: str
+    headers: dict[str, str]
+    expires_in_s: int
+
+
+class IngestedFile(Out):
+    """One file with these bytes. `landing`: it waits. `committed`: its rows are in the table. `duplicate`: they were
+    there before. `quarantined`: `reason` says why. `failed`: the lake could not do its work, and tries again."""
+
+    status: Literal["landing", "committed", "duplicate", "quarantined", "failed"]
+    key: str
+    table: str | None = None
+    rows: int | None = None
+    snapshot_id: str | None = None
+    index: int | None = Field(default=None, description="of its commit in the timeline, once it is sequenced")
+    duplicate_of: str | None = None
+    reason: str | None = None
+    position: dict[str, int | str] | None = None
+    report: str | None = None
+
+
+class IngestOut(Out):
+    """`unknown`: nobody has sent it, or not to a table you may read. Else the status of the first of the files."""
+
+    sha256: str
+    status: Literal["landing", "committed", "duplicate", "quarantined", "failed", "unknown"]
+    files: list[IngestedFile]
+
+
+class HealthOut(Out):
+    status: Literal["ok"]
+    stage: str
+    origin: str
+
+
+class MetricsOut(Out):
+    """What the caller may know of the lake as a whole."""
+
+    tables: int
+    timeline_size: int
+    sequenced_ms: int | None = None
+    waiting_for_sequencer: int
+    quarantined: dict[str, int] = Field(description="table -> files of it kept aside in the last day")
+
+
+class Described(Out):
+    """This API, as an OpenAPI 3.1 document."""
+
+    model_config = ConfigDict(extra="allow")
+
+    openapi: str
+
+
+class QueryIn(In):
+    sql: str = Field(min_length=1, max_length=100_000, examples=["select station, max(metres) from bronze.tides"])
+    parameters: dict[str, Any] = Field(default={}, max_length=1000, description="`$name` in the statement")
+    as_of: str | None = Field(
+        default=None, min_length=1, max_length=256, description="a time (ISO 8601), an index of the timeline, or a name"
+    )
+    verify: bool = Field(default=False, description="hash every object that is read and compare it with the timeline")
+    fresh: bool = Field(default=False, description="each table's own newest state, sequenced or not")
+    wait: bool = Field(default=True, description="answer with the rows if they are there in time")
+
+
+class QueryOut(Out):
+    id: str
+    status: Literal["running", "done", "failed", "cancelled"]
+    route: str | None = None
+    reason: str | None = None
+
+
+class SearchIn(In):
+    table: TableName
+    column: ColumnName
+    text: str | None = Field(default=None, min_length=1, max_length=100_000)
+    vector: list[float] | None = Field(default=None, min_length=1, max_length=4096)
+    mode: Literal["vector", "text", "hybrid"] = "hybrid"
+    where: str | None = Field(default=None, min_length=1, max_length=10_000)
+    as_of: str | None = Field(default=None, pattern=r"^[0-9]{1,19}$", description="a snapshot's id")
+    limit: int = Field(default=10, ge=1, le=1000)

@@ -1,0 +1,170 @@
+"""The HTTP API: the routes of catalog.access.routes, each behind its authorizer, and the function that they reach."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import CfnOutput, CfnParameter, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from catalog import places
+from catalog.access.routes import ROUTES, SIGNED_PREFIX
+from catalog.settings import variable_of
+from infra.stacks.compute import READ_GLUE, ComputeStack
+from infra.stacks.functions import LakeFunction
+from infra.stacks.storage import StorageStack
+from infra.stage import Stage
+
+TIMEOUT_S = 29
+ACCESS_LOG = {
+    "requestId": "$context.requestId",
+    "routeKey": "$context.routeKey",
+    "path": "$context.path",
+    "status": "$context.status",
+    "sourceIp": "$context.identity.sourceIp",
+    "subject": "$context.authorizer.claims.sub",
+    "error": "$context.authorizer.error",
+    "latencyMs": "$context.responseLatency",
+}
+
+
+class ApiStack(Stack):
+    """No CORS: no browser of another origin has business here."""
+
+    def __init__(
+        self, scope: Construct, id: str, *, stage: Stage, storage: StorageStack, compute: ComputeStack
+    ) -> None:
+        super().__init__(scope, id)
+        self._stage = stage
+        self._storage, self._compute = storage, compute
+        # Parameters, because only the deployment knows its issuer: another account's, or the embedded cloud's own.
+        issuer = CfnParameter(self, "Issuer", default=stage.issuer, description="OIDC issuer of the callers' tokens")
+        audience = CfnParameter(self, "Audience", default=stage.audience, description="what their tokens are for")
+        self._function = self._api_function()
+        self.api = apigateway.CfnApi(self, "Api", name=stage.resource("api"), protocol_type="HTTP")
+        authorizer = apigateway.CfnAuthorizer(
+            self,
+            "Tokens",
+            api_id=self.api.ref,
+            name="tokens",
+            authorizer_type="JWT",
+            identity_source=["$request.header.Authorization"],
+            jwt_configuration=apigateway.CfnAuthorizer.JWTConfigurationProperty(
+                issuer=issuer.value_as_string, audience=[audience.value_as_string]
+            ),
+        )
+        self._routes(self._integration(), authorizer)
+        self._deployment()
+        CfnOutput(self, "Endpoint", value=self.api.attr_api_endpoint)
+
+    def _api_function(self) -> LakeFunction:
+        api = LakeFunction(
+            self,
+            "Function",
+            stage=self._stage,
+            name="api",
+            extra="api",
+            environment={
+                **self._compute.settings(),
+                variable_of("principals"): json.dumps(self._stage.principals, sort_keys=True),
+            },
+            timeout=Duration.seconds(TIMEOUT_S),
+            memory_mb=1024,
+        )
+        bucket, function = self._storage.bucket, api.function
+        read = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE)
+        for prefix in (
+            *read,
+            places.LANDING,
+            places.INGESTED,
+            places.QUARANTINE,
+            places.VECTORS,
+            places.REQUESTS,
+            places.RESULTS,
+        ):
+            bucket.grant_read(function, f"{prefix}*")
+        # Landing and results by links that carry this role's permission; the rest as every writer of tables does.
+        written = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS)
+        for prefix in (*written, places.LANDING, places.REQUESTS, places.RESULTS):
+            bucket.grant_put(function, f"{prefix}*")
+        bucket.grant_delete(function, f"{places.TABLES}*")
+        moved = self._compute.moved.queue
+        moved.grant_send_messages(function)
+        moved.grant(function, "sqs:GetQueueAttributes")
+        function.add_to_role_policy(
+            iam.PolicyStatement(
+                actions=[*READ_GLUE, "glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable"],
+                resources=[
+                    self.format_arn(service="glue", resource=resource)
+                    for resource in ("catalog", "database/*", "table/*")
+                ],
+            )
+        )
+        return api
+
+    def _integration(self) -> apigateway.CfnIntegration:
+        function = self._function.function
+        function.add_permission(
+            "Gateway",
+            principal=iam.ServicePrincipal("apigateway.amazonaws.com"),
+            source_arn=self.format_arn(service="execute-api", resource=self.api.ref, resource_name="*"),
+        )
+        return apigateway.CfnIntegration(
+            self,
+            "Integration",
+            api_id=self.api.ref,
+            integration_type="AWS_PROXY",
+            integration_uri=function.function_arn,
+            payload_format_version="2.0",
+            timeout_in_millis=TIMEOUT_S * 1000,
+        )
+
+    def _routes(self, integration: apigateway.CfnIntegration, authorizer: apigateway.CfnAuthorizer) -> None:
+        target = f"integrations/{integration.ref}"
+        api_id = self.api.ref
+        for route in ROUTES:
+            named = "".join(filter(str.isalnum, route.key.title()))
+            apigateway.CfnRoute(
+                self,
+                named,
+                api_id=api_id,
+                route_key=route.key,
+                target=target,
+                authorization_type=None if route.public else "JWT",
+                authorizer_id=None if route.public else authorizer.ref,
+            )
+        signed = f"ANY {SIGNED_PREFIX}/{{path+}}"
+        apigateway.CfnRoute(
+            self, "Signed", api_id=api_id, route_key=signed, target=target, authorization_type="AWS_IAM"
+        )
+        # So that what is not there is refused in the same words as everything else; the function serves nothing here.
+        apigateway.CfnRoute(self, "Elsewhere", api_id=api_id, route_key="$default", target=target)
+
+    def _deployment(self) -> None:
+        log = logs.LogGroup(
+            self,
+            "AccessLog",
+            log_group_name=f"/aws/apigateway/{self._stage.resource('api')}",
+            retention=logs.RetentionDays.ONE_WEEK
+            if self._stage.log_retention_days <= 7
+            else logs.RetentionDays.THREE_MONTHS,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        apigateway.CfnStage(
+            self,
+            "Stage",
+            api_id=self.api.ref,
+            stage_name="$default",
+            auto_deploy=True,
+            access_log_settings=apigateway.CfnStage.AccessLogSettingsProperty(
+                destination_arn=log.log_group_arn, format=json.dumps(ACCESS_LOG)
+            ),
+            default_route_settings=apigateway.CfnStage.RouteSettingsProperty(
+                throttling_rate_limit=self._stage.requests_per_second,
+                throttling_burst_limit=self._stage.request_burst,
+                detailed_metrics_enabled=True,
+            ),
+        )

@@ -1,0 +1,164 @@
+"""The Spark jobs: one EMR Serverless application that costs nothing while it rests, its role, and its schedules.
+
+The schedules stand here once: CDK deploys them, the embedded cloud fires the very same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aws_cdk import Stack
+from aws_cdk import aws_ecr_assets as ecr_assets
+from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_scheduler as scheduler
+from constructs import Construct
+
+from catalog import places
+from infra.stacks.compute import READ_GLUE, ComputeStack
+from infra.stacks.functions import image_content
+from infra.stacks.storage import StorageStack
+from infra.stage import ROOT, Stage
+from spark_jobs.session import HUGE_METHODS
+from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
+
+CODE = "local:///opt/strandline/spark_jobs"
+START_JOB_RUN = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
+
+
+@dataclass(frozen=True)
+class JobSchedule:
+    """When a job runs by itself. `cron` as EventBridge Scheduler writes it, in UTC."""
+
+    job: str
+    cron: str
+    arguments: tuple[str, ...] = ()
+    timeout_minutes: int = 120
+
+
+SCHEDULES = (
+    JobSchedule("medallion", "cron(7 * * * ? *)"),
+    JobSchedule("compact", "cron(30 2 * * ? *)", timeout_minutes=360),
+    JobSchedule("expire", "cron(30 4 * * ? *)"),
+)
+
+
+class JobsStack(Stack):
+    def __init__(
+        self, scope: Construct, id: str, *, stage: Stage, storage: StorageStack, compute: ComputeStack
+    ) -> None:
+        super().__init__(scope, id)
+        self._stage, self._storage, self._compute = stage, storage, compute
+        self.role = self._role()
+        self.application = self._application()
+        self._schedules()
+
+    def _application(self) -> emr.CfnApplication:
+        """No capacity is kept warm, and what was started ends by itself a quarter of an hour after the last run.
+
+        EMR pulls the image as a service: the repository's own policy has to allow emr-serverless.amazonaws.com, which
+        for the CDK's assets is set once, where the account is bootstrapped (docs/guide/jobs.md).
+        """
+        image = ecr_assets.DockerImageAsset(
+            self,
+            "Image",
+            directory=str(ROOT),
+            file="infra/images/jobs.Dockerfile",
+            build_args={"RELEASE": RELEASE_LABEL},
+            exclude=image_content("spark_jobs"),
+            platform=ecr_assets.Platform.LINUX_ARM64,
+        )
+        variables = {
+            f"spark.{where}.{name}": value
+            for name, value in self._compute.settings().items()
+            for where in ("emr-serverless.driverEnv", "executorEnv")
+        }
+        properties = {
+            "spark.jars": EMR_ICEBERG_JAR,
+            # Shuffle and spill on the service's own storage: workers keep no disk of ours.
+            "spark.aws.serverlessStorage.enabled": "true",
+            # A row's digest is one long generated method: see spark_jobs.session.
+            "spark.executor.extraJavaOptions": HUGE_METHODS,
+            "spark.driver.extraJavaOptions": HUGE_METHODS,
+            **variables,
+        }
+        logs = emr.CfnApplication.S3MonitoringConfigurationProperty(
+            log_uri=self._storage.bucket.s3_url_for_object(f"{places.JOBS}logs/")
+        )
+        return emr.CfnApplication(
+            self,
+            "Application",
+            name=self._stage.resource("jobs"),
+            release_label=RELEASE_LABEL,
+            type="SPARK",
+            architecture="ARM64",
+            auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
+            auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
+                enabled=True, idle_timeout_minutes=15
+            ),
+            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(cpu="64 vCPU", memory="512 GB"),
+            image_configuration=emr.CfnApplication.ImageConfigurationInputProperty(image_uri=image.image_uri),
+            monitoring_configuration=emr.CfnApplication.MonitoringConfigurationProperty(
+                s3_monitoring_configuration=logs
+            ),
+            runtime_configuration=[
+                emr.CfnApplication.ConfigurationObjectProperty(classification="spark-defaults", properties=properties)
+            ],
+        )
+
+    def _role(self) -> iam.Role:
+        """What a job may do: read and write tables, say so to the sequencer, report. Never the timeline itself."""
+        role = iam.Role(
+            self,
+            "JobRole",
+            role_name=self._stage.resource("job"),
+            assumed_by=iam.ServicePrincipal("emr-serverless.amazonaws.com"),
+        )
+        bucket = self._storage.bucket
+        for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS):
+            bucket.grant_read(role, f"{prefix}*")
+            bucket.grant_put(role, f"{prefix}*")
+        for prefix in (places.TIMELINE, places.TIMELINE_STORE):  # whether a snapshot is sequenced is looked up here
+            bucket.grant_read(role, f"{prefix}*")
+        bucket.grant_delete(role, f"{places.TABLES}*")
+        self._compute.moved.queue.grant_send_messages(role)
+        actions = [*READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase"]
+        arns = [self.format_arn(service="glue", resource=what) for what in ("catalog", "database/*", "table/*")]
+        role.add_to_policy(iam.PolicyStatement(actions=actions, resources=arns))
+        return role
+
+    def _schedules(self) -> None:
+        caller = iam.Role(self, "ScheduleRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
+        caller.add_to_policy(
+            iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[self.application.attr_arn])
+        )
+        caller.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[self.role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+            )
+        )
+        for schedule in SCHEDULES:
+            arguments = ["--run-id", "<aws.scheduler.execution-id>", *schedule.arguments]
+            request = {
+                "ApplicationId": self.application.attr_application_id,
+                "ExecutionRoleArn": self.role.role_arn,
+                "ClientToken": "<aws.scheduler.execution-id>",  # a delivery that is tried again is one run
+                "Name": schedule.job,
+                "ExecutionTimeoutMinutes": schedule.timeout_minutes,
+                "JobDriver": {
+                    "SparkSubmit": {"EntryPoint": f"{CODE}/{schedule.job}.py", "EntryPointArguments": arguments}
+                },
+            }
+            scheduler.CfnSchedule(
+                self,
+                f"{schedule.job.capitalize()}Schedule",
+                name=self._stage.resource(f"job-{schedule.job}"),
+                schedule_expression=schedule.cron,
+                state="ENABLED" if self._stage.run_jobs else "DISABLED",
+                flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+                target=scheduler.CfnSchedule.TargetProperty(
+                    arn=START_JOB_RUN, role_arn=caller.role_arn, input=self.to_json_string(request)
+                ),
+            )

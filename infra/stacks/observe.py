@@ -1,0 +1,156 @@
+"""What is watched: alarms on what needs a person, one dashboard, and a word when the bill jumps.
+
+Metrics are found by the names that `Stage.resource` gives; a test compares those with what the other stacks create.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_ce as ce
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from infra.stage import Stage
+
+FUNCTIONS = ("ingest", "sequencer", "api")
+QUEUES = ("landed", "moved")
+FIVE_MINUTES = Duration.minutes(5)
+# A message waits for the next batch at most; ten minutes means nobody is taking them.
+OLDEST_MESSAGE_S = 600
+ANOMALY_DOLLARS = 10
+
+
+class ObserveStack(Stack):
+    def __init__(self, scope: Construct, id: str, *, stage: Stage, api_id: str) -> None:
+        super().__init__(scope, id)
+        self._stage, self._api_id = stage, api_id
+        self.topic = self._topic()
+        self._alarms: list[cloudwatch.Alarm] = []
+        self._functions()
+        self._queues()
+        self._api()
+        self._dashboard()
+        self._bill()
+
+    def _topic(self) -> sns.Topic:
+        """Where alarms are told. Who listens is for the operator to say: subscribe a mailbox or a pager."""
+        topic = sns.Topic(self, "Alarms", topic_name=self._stage.resource("alarms"), enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                principals=[iam.ServicePrincipal(f"{one}.amazonaws.com") for one in ("cloudwatch", "costalerts")],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
+        return topic
+
+    def _functions(self) -> None:
+        for name in FUNCTIONS:
+            self._alarm(
+                f"{name.capitalize()}Errors",
+                f"{name} raised an error that it did not answer for",
+                self._of_function(name, "Errors", "Sum"),
+                threshold=1,
+            )
+
+    def _queues(self) -> None:
+        for name in QUEUES:
+            queue = self._stage.resource(name)
+            self._alarm(
+                f"{name.capitalize()}Age",
+                f"messages wait in {queue}: its function does not keep up, or does not run",
+                self._of_queue(queue, "ApproximateAgeOfOldestMessage", "Maximum"),
+                threshold=OLDEST_MESSAGE_S,
+            )
+            self._alarm(
+                f"{name.capitalize()}Dead",
+                f"messages of {queue} were given up: see `strandline ingest redrive`, or the function's log",
+                self._of_queue(f"{queue}-dead", "ApproximateNumberOfMessagesVisible", "Maximum"),
+                threshold=1,
+            )
+
+    def _api(self) -> None:
+        self._alarm("ApiFailures", "the API answered 5xx", self._of_api("5xx", "Sum"), threshold=5)
+        self._alarm("ApiLatency", "the API is slow (p99, ms)", self._of_api("Latency", "p99"), threshold=10_000)
+
+    def _dashboard(self) -> None:
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._stage.resource("lake"))
+        dashboard.add_widgets(cloudwatch.AlarmStatusWidget(alarms=self._alarms, width=24, height=3, title="Alarms"))
+        dashboard.add_widgets(
+            self._graph("Invocations", [self._of_function(name, "Invocations", "Sum") for name in FUNCTIONS]),
+            self._graph("Duration, p99", [self._of_function(name, "Duration", "p99") for name in FUNCTIONS]),
+            self._graph("Errors", [self._of_function(name, "Errors", "Sum") for name in FUNCTIONS]),
+        )
+        dashboard.add_widgets(
+            self._graph(
+                "Oldest message",
+                [self._of_queue(self._stage.resource(n), "ApproximateAgeOfOldestMessage", "Maximum") for n in QUEUES],
+            ),
+            self._graph(
+                "API requests", [self._of_api("Count", "Sum"), self._of_api("4xx", "Sum"), self._of_api("5xx", "Sum")]
+            ),
+            self._graph("API latency", [self._of_api("Latency", "p50"), self._of_api("Latency", "p99")]),
+        )
+
+    def _bill(self) -> None:
+        """Cost Explorer watches the services by itself; the topic hears of jumps."""
+        monitor = ce.CfnAnomalyMonitor(
+            self,
+            "Bill",
+            monitor_name=self._stage.resource("bill"),
+            monitor_type="DIMENSIONAL",
+            monitor_dimension="SERVICE",
+        )
+        ce.CfnAnomalySubscription(
+            self,
+            "BillAlarm",
+            subscription_name=self._stage.resource("bill"),
+            frequency="IMMEDIATE",
+            monitor_arn_list=[monitor.ref],
+            subscribers=[ce.CfnAnomalySubscription.SubscriberProperty(type="SNS", address=self.topic.topic_arn)],
+            threshold_expression=(
+                '{"Dimensions":{"Key":"ANOMALY_TOTAL_IMPACT_ABSOLUTE","MatchOptions":["GREATER_THAN_OR_EQUAL"],'
+                f'"Values":["{ANOMALY_DOLLARS}"]}}}}'
+            ),
+        )
+
+    def _alarm(self, id: str, what: str, metric: cloudwatch.Metric, *, threshold: float) -> None:
+        alarm = metric.create_alarm(
+            self,
+            id,
+            alarm_name=self._stage.resource(id),
+            alarm_description=what,
+            threshold=threshold,
+            evaluation_periods=1,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            # An idle lake sends no numbers, and is well.
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        alarm.add_alarm_action(actions.SnsAction(self.topic))
+        self._alarms.append(alarm)
+
+    def _graph(self, title: str, metrics: list[cloudwatch.Metric]) -> cloudwatch.GraphWidget:
+        return cloudwatch.GraphWidget(title=title, left=metrics, width=8)
+
+    def _of_function(self, name: str, metric: str, statistic: str) -> cloudwatch.Metric:
+        return self._metric("AWS/Lambda", metric, statistic, FunctionName=self._stage.resource(name))
+
+    def _of_queue(self, queue: str, metric: str, statistic: str) -> cloudwatch.Metric:
+        return self._metric("AWS/SQS", metric, statistic, QueueName=queue)
+
+    def _of_api(self, metric: str, statistic: str) -> cloudwatch.Metric:
+        return self._metric("AWS/ApiGateway", metric, statistic, ApiId=self._api_id)
+
+    @staticmethod
+    def _metric(namespace: str, name: str, statistic: str, **dimensions: str) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=namespace,
+            metric_name=name,
+            statistic=statistic,
+            dimensions_map=dimensions,
+            period=FIVE_MINUTES,
+        )

@@ -1,0 +1,221 @@
+"""`strandline changes`: the feed as people and scripts read it, and a feed file checked by somebody without a lake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog.errors import Invalid, NotFound, Unverified
+from catalog.lake import Lake
+from catalog.merkle.note import Ed25519Signer
+from cli import changes as command
+from tests.e2e.cli_lake import answer, run, running_lake
+
+TABLE = "silver.tides"
+
+
+@pytest.fixture(scope="module")
+def lake() -> Iterator[Lake]:
+    """Leaves of the table: 0 create, 1 three inserts, 2 a tag, 3 an upsert of two, 4 a compaction, 5 a delete."""
+    with running_lake() as made:
+        tables = made.tables
+        tables.create(TABLE, {"station": "string", "metres": "double"}, mode="mor", key=["station"])
+        made.sequencer.catch_up([TABLE])
+        for write in (
+            lambda: tables.insert(
+                TABLE, [{"station": s, "metres": m} for s, m in (("A", 1.0), ("B", 2.0), ("C", 3.0))]
+            ),
+            lambda: tables.snapshot(TABLE, "first"),
+            lambda: tables.upsert(TABLE, [{"station": "B", "metres": 2.5}, {"station": "D", "metres": 4.0}]),
+            lambda: tables.compact(TABLE),
+            lambda: tables.delete(TABLE, "station = 'A'"),
+        ):
+            write()
+            made.sequencer.catch_up([TABLE])
+        yield made
+        made.sequencer.close()
+
+
+@pytest.fixture(scope="module")
+def vkey(lake: Lake) -> str:
+    return str(answer("timeline", "head")["keys"][-1])
+
+
+def sets(said: str) -> list[dict[str, Any]]:
+    """The heads of a feed in JSON lines, with their changes."""
+    found: list[dict[str, Any]] = []
+    for line in map(json.loads, said.splitlines()):
+        if "format" in line:
+            found.append(line | {"changes": []})
+        else:
+            found[-1]["changes"].append(line)
+    return found
+
+
+def test_people_see_what_changed_commit_by_commit(lake: Lake) -> None:
+    said = run("changes", TABLE).stdout.splitlines()
+    rows = [line for line in said if line.startswith("  ")]
+    assert rows == [
+        '  + {"station": "A", "metres": 1.0}',
+        '  + {"station": "B", "metres": 2.0}',
+        '  + {"station": "C", "metres": 3.0}',
+        '  ~ {"station": "B", "metres": [2.0, 2.5]}',
+        '  + {"station": "D", "metres": 4.0}',
+        '  - {"station": "A", "metres": 1.0}',
+    ]
+    assert [line.split(" · ")[-1] for line in said if line.startswith("leaf")] == [
+        "3 changes",
+        "2 changes",
+        "0 changes",
+        "1 changes",
+    ]
+    assert said[-1] == "6 changes in 4 commits."
+
+
+def test_a_feed_begins_and_ends_where_it_is_told(lake: Lake) -> None:
+    def ops(*words: str) -> list[str]:
+        found = run("-o", "json", "changes", TABLE, *words)
+        assert found.exit_code == 0, found.exception
+        return [change["op"] for one in sets(found.stdout) for change in one["changes"]]
+
+    snapshot = lake.tables.history(TABLE)[-1].snapshot_id
+    assert ops("--since", "first", "--limit", "2") == ["UPDATE", "INSERT"]
+    assert ops("--since", str(snapshot), "--until", "3") == ["UPDATE", "INSERT"]
+    assert ops("--since", "2100-01-01") == []
+    assert isinstance(run("changes", TABLE, "--since", "nothing").exception, NotFound)
+
+
+def test_a_feed_is_verified_as_it_is_shown(lake: Lake, vkey: str) -> None:
+    said = run("changes", TABLE, "--verify", "--key", vkey)
+    assert said.exit_code == 0 and said.stdout.endswith("6 changes in 4 commits, verified up to leaf 5.\n")
+    stranger = str(Ed25519Signer.generate("strandline.test/cli").verifier_key)
+    refused = run("changes", TABLE, "--verify", "--key", stranger)
+    assert isinstance(refused.exception, Unverified) and "+ {" not in refused.stdout
+
+
+@pytest.fixture(scope="module", params=["jsonl", "arrows"])
+def kept(lake: Lake, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("feed") / f"feed.{request.param}"
+    made = answer("changes", TABLE, "--out", str(file))
+    assert (made["commits"], made["changes"]) == (4, 6) and [p.name for p in file.parent.iterdir()] == [file.name]
+    return file
+
+
+def test_a_kept_feed_is_checked_with_the_key_alone(kept: Path, vkey: str) -> None:
+    found = answer("changes", "verify", str(kept), "--key", vkey, "--since", "-1", "--until", "5")
+    assert found == {"verified": True, "table": TABLE, "since": -1, "reached": 5, "commits": 4, "changes": 6}
+    assert "6 changes in 4 commits" in run("changes", "verify", str(kept), "--key", vkey).stdout
+    for words in (["--since", "0"], ["--until", "6"]):
+        assert isinstance(run("changes", "verify", str(kept), "--key", vkey, *words).exception, Unverified), words
+
+
+def test_checking_a_feed_opens_no_lake_asks_nobody_and_ends_with_its_exit_code(
+    lake: Lake, vkey: str, tmp_path: Path
+) -> None:
+    whole, cut = tmp_path / "feed.jsonl", tmp_path / "cut.jsonl"
+    answer("changes", TABLE, "--since", "first", "--out", str(whole))
+    cut.write_text("".join(whole.read_text().splitlines(keepends=True)[:-1]))
+    code = """
+import socket, sys
+socket.socket.connect = None
+from cli.main import main
+_, key, *files = sys.argv
+for file in files:
+    sys.argv = ["strandline", "-o", "json", "changes", "verify", file, "--key", key]
+    try:
+        main()
+    except SystemExit as end:
+        print(sorted({"slatedb", "pyiceberg", "boto3", "moto"} & set(sys.modules)), end.code or 0, flush=True)
+"""
+    words = [sys.executable, "-c", code, vkey, str(whole), str(cut)]
+    done = subprocess.run(words, capture_output=True, timeout=120)
+    verdict, *ends = done.stdout.decode().splitlines()
+    assert json.loads(verdict)["verified"] and ends == ["[] 0", "[] 3"], done
+    assert json.loads(done.stderr)["error"]["kind"] == "unverified"
+
+
+def test_a_feed_that_was_tampered_with_ends_with_exit_code_3(lake: Lake, vkey: str, tmp_path: Path) -> None:
+    file = tmp_path / "feed.jsonl"
+    answer("changes", TABLE, "--out", str(file))
+    lines = file.read_text().splitlines(keepends=True)
+    first, second = [number for number, line in enumerate(lines) if '"format"' in line][:2]
+    altered = lines[first + 1].replace("1.0", "1.1")
+    forgeries = {
+        "dropped": lines[: first + 1] + lines[first + 2 :],
+        "altered": [*lines[: first + 1], altered, *lines[first + 2 :]],
+        "repeated": [*lines[: first + 2], lines[first + 1], *lines[first + 2 :]],
+        "moved": [*lines[: first + 1], lines[first + 2], lines[first + 1], *lines[first + 3 :]],
+        "commit dropped": [*lines[:second], *lines[second + 3 :]],
+        "commit repeated": [*lines[:second], *lines[:second], *lines[second:]],
+        "commits swapped": [*lines[second : second + 3], *lines[:second], *lines[second + 3 :]],
+    }
+    for what, forged in forgeries.items():
+        file.write_text("".join(forged))
+        result = run("changes", "verify", str(file), "--key", vkey)
+        assert isinstance(result.exception, Unverified), what
+
+
+def test_a_part_of_a_commit_passes_only_where_parts_were_asked_for(lake: Lake, vkey: str, tmp_path: Path) -> None:
+    file = tmp_path / "feed.arrow"
+    answer("changes", TABLE, "--limit", "2", "--out", str(file))
+    result = run("changes", "verify", str(file), "--key", vkey)
+    assert isinstance(result.exception, Unverified) and "2 of 3 changes" in result.exception.message
+    assert answer("changes", "verify", str(file), "--key", vkey, "--partial")["changes"] == 2
+
+
+def test_what_is_no_feed_is_refused(vkey: str, tmp_path: Path) -> None:
+    file = tmp_path / "feed"
+    for content in (b"", b"{}\n", b"rubbish", b'{"format": "strandline/changes@v1"}\n'):
+        file.write_bytes(content)
+        assert isinstance(run("changes", "verify", str(file), "--key", vkey).exception, Invalid), content
+    assert isinstance(run("changes", "verify", str(tmp_path / "none"), "--key", vkey).exception, Invalid)
+    assert isinstance(run("changes", TABLE, "--format", "xml").exception, Invalid)
+
+
+def test_arrow_on_stdout_is_readable_by_any_arrow_reader(lake: Lake) -> None:
+    said = run("changes", TABLE, "--since", "first", "--until", "3", "--format", "arrow").stdout_bytes
+    table = pa.ipc.open_stream(said).read_all()
+    assert table["op"].to_pylist() == ["UPDATE", "INSERT"]
+
+
+def test_a_followed_feed_shows_what_is_committed_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    name = "silver.followed"
+    lake.tables.create(name, {"id": "long"}, key=["id"])
+    lake.tables.insert(name, [{"id": 1}])
+    lake.sequencer.catch_up([name])
+    waiting = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        waiting.set()
+        threading.Event().wait(seconds)
+
+    monkeypatch.setattr(command.time, "sleep", sleep)
+
+    def write() -> None:
+        waiting.wait(60)  # everything that was there is shown
+        lake.tables.insert(name, [{"id": 2}])
+        lake.tables.snapshot(name, "between")
+        lake.tables.delete(name, "id = 1")
+        lake.sequencer.catch_up([name])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    said = run("-o", "json", "changes", name, "--follow", "--limit", "3", "--verify")
+    writer.join()
+    assert said.exit_code == 0, said.exception
+    assert [change["op"] for one in sets(said.stdout) for change in one["changes"]] == ["INSERT", "INSERT", "DELETE"]
+
+
+@pytest.mark.parametrize("name", ["feed", "verify"])
+def test_every_command_has_help_with_examples(name: str) -> None:
+    shown = run("changes", name, "--help")
+    assert shown.exit_code == 0 and "Examples: strandline changes" in " ".join(shown.stdout.split())

@@ -1,0 +1,82 @@
+"""The cost estimate: quantities follow the templates, and an idle lake costs next to nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.app import build_app
+from infra.cost.estimate import PRICES, Inventory, estimate, load_prices, runs_a_month
+from infra.cost.workload import IDLE, LARGE, MEDIUM, SMALL
+from infra.local.assembly import synthesise
+
+
+@pytest.fixture(scope="module")
+def dev() -> Inventory:
+    return Inventory.of(template.body for template in synthesise(build_app))
+
+
+def dollars(inventory: Inventory, *sizes: Any) -> list[float]:
+    return [sum(line.dollars for line in estimate(inventory, size)) for size in sizes]
+
+
+def test_an_idle_dev_lake_costs_at_most_five_dollars_a_month(dev: Inventory) -> None:
+    (idle,) = dollars(dev, IDLE)
+    assert 0 < idle <= 5
+
+
+def test_more_work_costs_more(dev: Inventory) -> None:
+    found = dollars(dev, IDLE, SMALL, MEDIUM, LARGE)
+    assert found == sorted(found)
+
+
+def test_the_inventory_is_what_the_templates_hold() -> None:
+    def resource(type_: str, **properties: Any) -> dict[str, Any]:
+        return {"Type": type_, "Properties": properties}
+
+    def schedule(expression: str, target: str, **more: str) -> dict[str, Any]:
+        return resource("AWS::Scheduler::Schedule", ScheduleExpression=expression, Target={"Arn": target}, **more)
+
+    found = Inventory.of(
+        [
+            {
+                "Resources": {
+                    "A": resource(
+                        "AWS::Lambda::Function", MemorySize=512, ImageConfig={"Command": ["functions.api.handler"]}
+                    ),
+                    "B": schedule("rate(5 minutes)", "arn:aws:sqs:::moved"),
+                    "C": schedule("rate(1 day)", "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"),
+                    "D": schedule("rate(1 minute)", "arn:aws:sqs:::moved", State="DISABLED"),
+                    "E": resource("AWS::KMS::Key"),
+                    "F": resource("AWS::CloudWatch::Alarm"),
+                }
+            },
+            {"Resources": {"G": resource("AWS::CloudWatch::Alarm")}},
+        ]
+    )
+    assert found.memory_mb == {"api": 512}
+    assert (found.sweeps_a_month, found.jobs_a_month) == (8640, 30)
+    assert (found.keys, found.alarms, found.secrets) == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "runs"),
+    [
+        ("rate(1 minute)", 43_200),
+        ("rate(2 hours)", 360),
+        ("cron(30 * * * ? *)", 720),
+        ("cron(0 2 * * ? *)", 30),
+        ("cron(0 3 ? * SUN *)", 30 / 7),
+        ("cron(0 4 1 * ? *)", 1),
+    ],
+)
+def test_how_often_a_schedule_runs(expression: str, runs: float) -> None:
+    assert runs_a_month(expression) == pytest.approx(runs)
+
+
+def test_every_line_has_a_price_and_every_price_a_unit(dev: Inventory) -> None:
+    listed = json.loads(PRICES.read_text())["prices"]
+    assert {line.price for line in estimate(dev, LARGE)} <= load_prices().keys()
+    assert all(entry["unit"] for entry in listed.values())
