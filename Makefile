@@ -19,7 +19,7 @@ demo: setup ## the lake at work in the embedded cloud
 	@$(RUN) strandline demo $(ARGS)
 
 test: lint ## lint, types, import rules and all tests
-	@$(RUN) pytest -n 3 --dist loadgroup $(ARGS)
+	@$(RUN) pytest -n 3 $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(RUN) ruff check .
