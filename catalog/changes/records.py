@@ -39,7 +39,7 @@ def changes_schema(schema: pa.Schema) -> pa.Schema:
 def side(changes: pa.Table, name: str) -> pa.Table:
     """The rows of one side (`before` or `after`), without the changes that have none."""
     column = changes.column(name)
-    rows = _whole(column.filter(column.is_valid()))
+    rows = _whole(column.filter(column.is_valid()) if column.null_count else column)
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
 
 
@@ -106,6 +106,8 @@ def _child(structs: Any, name: str) -> Any:
 def _whole(column: Any) -> Any:
     """A column as one array, also when it has no chunks or Arrow would rather keep several."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if len(chunks) == 1:
+        return chunks[0]
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
