@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog import places
 from catalog.changes.feed import ChangeSet
 from catalog.changes.processing import PATIENCE_S, Processing
-from catalog.changes.roots import changes_of, recount
+from catalog.changes.roots import changes_of, recount, recount_rows
 from catalog.changes.sequenced import At, sequenced
 from catalog.errors import Invalid, LakeError
 from catalog.events import EventBridgeBus, EventBus, SequencerMessage, SilentBus, TableMoved
@@ -143,7 +143,15 @@ class Lake:
     def verifier(self) -> Verifier:
         """Checks all the timeline says, and on request every object of every table. Reads only."""
         reader = Reader.open(Place.from_settings(self.settings))
-        return Verifier(reader, self.s3, self.settings.bucket, self.iceberg, self.settings.origin, recount=recount)
+        return Verifier(
+            reader,
+            self.s3,
+            self.settings.bucket,
+            self.iceberg,
+            self.settings.origin,
+            recount=recount,
+            recount_rows=recount_rows,
+        )
 
     @cached_property
     def vectors(self) -> Vectors:

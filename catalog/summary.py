@@ -10,3 +10,6 @@ PICKED = "strandline.picked-from"
 
 TRANSACTION_PREFIX = "tx-"
 """`tx-<id>` is the branch on which a table's part of a transaction is staged."""
+
+ROWS_DIGEST, ROWS_COUNT = "strandline.rows-digest", "strandline.rows-count"
+"""On a snapshot that only rewrote files: the multiset digest of the rows they hold, before and after, and how many."""

@@ -112,14 +112,22 @@ def verify(
     since: Annotated[str | None, typer.Option(help="Verified before: a checkpoint's file, or its size.")] = None,
 ) -> None:
     """Check the tree, every checkpoint, every index and the published copy. Exit code 3 if anything is wrong."""
-    from catalog.changes.roots import recount
+    from catalog.changes.roots import recount, recount_rows
     from catalog.timeline.store import Place, Reader
     from catalog.timeline.verification import Verifier
 
     with opened(context) as (lake, output):
         note = None if since is None else _since(since, lake)
         reader = Reader.open(Place.from_settings(lake.settings))
-        verifier = Verifier(reader, lake.s3, lake.settings.bucket, lake.iceberg, lake.settings.origin, recount=recount)
+        verifier = Verifier(
+            reader,
+            lake.s3,
+            lake.settings.bucket,
+            lake.iceberg,
+            lake.settings.origin,
+            recount=recount,
+            recount_rows=recount_rows,
+        )
         try:
             with output.progress("verifying …"):
                 report = verifier.verify(deep=deep, since=note)

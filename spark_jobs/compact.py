@@ -15,7 +15,6 @@ from operator import add
 from typing import Any, Literal
 
 from pydantic import Field
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import array, coalesce, col, lit, shiftleft, shiftright, size
 from pyspark.sql.functions import filter as filter_items
@@ -64,21 +63,20 @@ def compact(context: Context, arguments: CompactArguments) -> Mapping[str, Any]:
 
 def _compact(context: Context, table: str, arguments: CompactArguments) -> dict[str, Any]:
     loaded = context.lake.tables.load(table)
-    schema = schema_to_pyarrow(loaded.schema(), include_field_ids=True)
-    reorder = _reorder(context, table, arguments, schema.names)
+    reorder = _reorder(context, table, arguments, loaded.schema().column_names)
     if unit := loaded.properties.get(UNIT):  # rewritten files no longer tell which row came last
         snapshot_id, deleted = settle(context.lake, table, unit)
         if deleted:
             context.committed(table, snapshot_id, superseded=deleted)
     with context.stage(f"plan {table}") as stage:
-        every = Rewriter(context.spark, table, schema).tasks()
+        every = Rewriter(context.spark, context.lake, table).tasks()
         groups = plan(every, arguments)
         stage.rows, stage.bytes = sum(t.rows for t in every), sum(t.bytes for t in every)
     digests, before, after, merged = list[str](), 0, 0, 0
     for number, paths in enumerate(groups):
         with context.stage(f"rewrite {table}, {number + 1} of {len(groups)}") as stage:
             # From the snapshot of now: the group before this one has moved the table.
-            rewriter = Rewriter(context.spark, table, schema)
+            rewriter = Rewriter(context.spark, context.lake, table)
             tasks = rewriter.tasks()
             group = [task for task in tasks if task.path in paths]
             if not group:

@@ -20,7 +20,6 @@ from catalog.lake import Lake
 from catalog.pipeline.layers import TableSpec
 from catalog.tables.commits import new_token
 from catalog.tables.deltas import Delta
-from catalog.tables.matching import KeyQuestion
 from catalog.tables.rows import check_rows
 from catalog.tables.writes import Planner
 
@@ -68,7 +67,7 @@ def mend(
             return Delta()
         rows = check_rows(planner.version.schema, arrow, table=table) if arrow.num_rows else None
         wanted = keys.cast(schema_to_pyarrow(planner.version.schema.select(*key), include_field_ids=False))
-        return planner._replace(KeyQuestion(planner.version, wanted, key), rows)
+        return planner.replace_keys(wanted, key, rows)
 
     _, snapshot, _ = lake.tables.committer.write(
         table, plan, tokens={new_token(): len(fresh)}, insist=True, properties=summary

@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import DataFrame, Observation, SparkSession
 
+from catalog.changes.multiset import RowsDigest
 from catalog.errors import Conflict, Unverified
-from spark_jobs.proof import HASH, RowsDigest, aggregates, digest, with_hash
+from catalog.lake import Lake
+from catalog.summary import ROWS_COUNT, ROWS_DIGEST
+from spark_jobs.proof import digest, digest_files, seen, watched
 from spark_jobs.session import CATALOG
 
-ROWS_DIGEST, ROWS_COUNT = "strandline.rows-digest", "strandline.rows-count"
 _LOST_RACE = ("CommitFailedException", "ValidationException")
 
 
@@ -55,10 +57,12 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewrites files of one table at one snapshot. `schema`: the table's, with field ids."""
+    """Rewrites files of one table at one snapshot."""
 
-    def __init__(self, spark: SparkSession, table: str, schema: pa.Schema) -> None:
-        self._spark, self._name, self._schema = spark, table, schema
+    def __init__(self, spark: SparkSession, lake: Lake, table: str) -> None:
+        self._spark, self._lake, self._name = spark, lake, table
+        self._iceberg = lake.tables.load(table).schema()
+        self._schema = schema_to_pyarrow(self._iceberg, include_field_ids=True)
         self._jvm: Any = spark._jvm
         java_session = spark._jsparkSession
         self._table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java_session, f"{CATALOG}.{table}")
@@ -122,32 +126,25 @@ class Rewriter:
     ) -> tuple[RowsDigest, list[Any]]:
         total = sum(task.bytes for task in group)
         share = total // self._spark.sparkContext.defaultParallelism + 1
-        seen = Observation()
+        observed = Observation()
         with self._staged([task.java for task in group]) as name:
             reader = self._spark.read.format("iceberg").option("file-open-cost", "0")
             rows = reader.option("split-size", str(min(target_bytes, max(share, 8 << 20)))).load(name)
             before = digest(rows, self._schema) if reads_twice else None
-            watched = with_hash(rows, self._schema).observe(seen, *aggregates()).drop(HASH)
-            writer = reorder(watched if before is None else rows).write.format("iceberg").mode("append")
+            flowing = watched(rows, self._schema, observed) if before is None else rows
+            writer = reorder(flowing).write.format("iceberg").mode("append")
             writer = writer.option("target-file-size-bytes", str(target_bytes)).option("distribution-mode", "none")
             writer = writer.option("fanout-enabled", "true").option("output-spec-id", str(self._table.spec().specId()))
             writer.save(name)
             files = list(
                 self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(self._table, name)
             )
-        return before or RowsDigest.of(seen.get), files
+        return before or seen(observed), files
 
     def _digest_of(self, files: Sequence[Any]) -> RowsDigest:
-        """Of files that no snapshot has yet, read back from the store."""
-        iceberg = self._jvm.org.apache.iceberg
-        no_deletes = self._spark.sparkContext._gateway.new_array(iceberg.DeleteFile, 0)
-        schema = iceberg.SchemaParser.toJson(self._table.schema())
-        spec = iceberg.PartitionSpecParser.toJson(self._table.spec())
-        expressions = iceberg.expressions
-        residual = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysTrue())
-        tasks = [iceberg.BaseFileScanTask(file, no_deletes, schema, spec, residual) for file in files]
-        with self._staged(tasks) as name:
-            return digest(self._spark.read.format("iceberg").load(name), self._schema)
+        """Of files that no snapshot has yet, read back from the store, and not by the engine that wrote them."""
+        named = [(file.location(), str(file.format()), file.specId()) for file in files]
+        return digest_files(self._spark, self._lake.settings, self._name, self._iceberg, named)
 
     def _commit(self, group: Sequence[Task], files: Sequence[Any], deletes: Sequence[Any], found: RowsDigest) -> int:
         update = self._table.newRewrite().validateFromSnapshot(self.snapshot_id)

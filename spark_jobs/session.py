@@ -44,9 +44,6 @@ _JVM_FLAGS = (
     "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
 )
 
-HUGE_METHODS = "-XX:-DontCompileHugeMethods"
-"""A row's digest is one long generated method, which the JVM would otherwise interpret: a hundred times slower."""
-
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
     """What a session needs on any engine. Credentials are the SDK's business: a role, or the environment."""
@@ -75,7 +72,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 def local_conf(scratch: Path) -> dict[str, str]:
     """What stands in for EMR here: its jars, and a directory in memory for all that Spark writes."""
-    flags = f"{_JVM_FLAGS} {HUGE_METHODS} -Djava.io.tmpdir={scratch}"
+    flags = f"{_JVM_FLAGS} -Djava.io.tmpdir={scratch}"
     if (archive := class_archive()).exists():
         flags += f" -XX:SharedArchiveFile={archive}"
     return {

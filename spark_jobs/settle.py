@@ -36,11 +36,8 @@ def settle(lake: Lake, table: str, unit: str) -> tuple[int | None, int]:
         live = LiveFiles.of(planner.io, planner.manifests, head, table)
         reader = FileReader(planner.version.metadata, planner.io)
         found = _superseded(reader, live.data, schema_of(planner.version.schema, [unit]), unit)
-        whole = [item for item in found if item.whole]
-        added, removed = planner._mark([item for item in found if not item.whole], None, reader)
-        gone = [*removed, *(entry for item in whole for entry in (item.live.entry, *item.live.own))]
         seen["deleted"] = sum(len(item.positions) for item in found)
-        return Delta(tuple(added), tuple(gone), matched=seen["deleted"] or 0, mode="mor", reason="newer rows came")
+        return planner.delete_rows(found, "newer rows came")
 
     _, snapshot, delta = lake.tables.committer.write(table, plan, properties={"strandline.settled": unit})
     return (seen["at"] if delta.is_empty or snapshot is None else snapshot.snapshot_id), seen["deleted"] or 0

@@ -29,6 +29,9 @@ RECIPE = "strandline.recipe"
 """Summary property: digest of how the rows were made. With the inputs it names the work that a commit did."""
 
 
+FileFormat = Literal["parquet", "orc"]
+
+
 class TransformArguments(Arguments):
     table: str = Field(pattern=TABLE, description="where the rows go; made if it is not there")
     inputs: list[str] = Field(default_factory=list)
@@ -37,6 +40,7 @@ class TransformArguments(Arguments):
     mode: Literal["append", "overwrite", "merge"] = "overwrite"
     key: list[str] = Field(default_factory=list, description="for merge: the columns that name a row")
     again: bool = Field(default=False, description="also if these inputs were dealt with before")
+    file_format: FileFormat = Field(default="parquet", description="of a table that is made")
 
     @model_validator(mode="after")
     def _check(self) -> TransformArguments:
@@ -61,7 +65,7 @@ def transform(context: Context, arguments: TransformArguments) -> Mapping[str, A
         return {"how": "nothing new"}
     with context.stage("transform") as stage:
         frame = _frame(context, arguments, inputs)
-        write(context, arguments.table, frame, arguments.mode, arguments.key, said)
+        write(context, arguments, frame, said)
         snapshot = context.lake.tables.load(arguments.table).current_snapshot()
         told = snapshot.summary if snapshot is not None else None
         stage.rows, stage.bytes = (int((told[n] or 0) if told else 0) for n in ("added-records", "added-files-size"))
@@ -69,16 +73,17 @@ def transform(context: Context, arguments: TransformArguments) -> Mapping[str, A
     return {"how": arguments.mode, "rows": stage.rows}
 
 
-def write(context: Context, table: str, frame: DataFrame, mode: str, key: list[str], said: Mapping[str, str]) -> None:
+def write(context: Context, arguments: TransformArguments, frame: DataFrame, said: Mapping[str, str]) -> None:
     """One commit, with what is said in its summary. A table that is not there is made with the frame's columns."""
-    spark = context.spark
+    spark, table, mode, key = context.spark, arguments.table, arguments.mode, arguments.key
     try:
         context.lake.tables.load(table)
     except NotFound:
         database = table.partition(".")[0]
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{database}")
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema)
-        spark.sql(f"CREATE TABLE {CATALOG}.{table} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='2')")
+        properties = f"'format-version'='2', 'write.format.default'='{arguments.file_format}'"
+        spark.sql(f"CREATE TABLE {CATALOG}.{table} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
     if mode == "merge":
         frame.createOrReplaceTempView("transformed")
         on = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in key)

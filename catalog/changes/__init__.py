@@ -1,6 +1,7 @@
 """Change capture: row digests, change sets that prove themselves, and watermarks.
 
-    digest      32 bytes that stand for a row, the same from Arrow and Spark (docs/row-digest.md)
+    digest      32 bytes that stand for a row, the same in every engine (docs/row-digest.md)
+    multiset    one value for all rows of a table, whatever their order and files
     comparison  diff: the exact changes of a commit, from Iceberg's metadata and the files it touched
     history     changes(table, since, until), commit by commit or net
     roots       the root that a commit's leaf carries, computed when small enough
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from catalog.changes.digest import conform, key_digests, row_digests, rows_root
 from catalog.changes.feed import ChangeSet, Commit, KeyRange, collapse
-from catalog.changes.spark import spark_digest, spark_expression
 from catalog.changes.verifier import verify, verify_feed, verify_leaf, verify_root
 from catalog.changes.wire import from_ipc, from_json_lines, to_ipc, to_json_lines
 
@@ -43,8 +43,6 @@ __all__ = [
     "net_changes",
     "row_digests",
     "rows_root",
-    "spark_digest",
-    "spark_expression",
     "to_ipc",
     "to_json_lines",
     "verify",

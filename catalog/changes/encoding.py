@@ -1,6 +1,6 @@
 """Rows as canonical bytes: one encoding per row, the same from every reader and every writer of a table.
 
-Specified in docs/row-digest.md, which `spark.py` follows in SQL. Nothing here hashes, reads or stores
+Specified in docs/row-digest.md. Nothing here hashes, reads or stores
 anything.
 
 A row is a directory of 13-byte entries (field id, tag, slot): one for the row itself, with the number of its

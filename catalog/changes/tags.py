@@ -1,4 +1,4 @@
-"""The types a row encoding knows: one tag per kind of value, shared by the Arrow and the Spark encoder.
+"""The types a row encoding knows: one tag per kind of value.
 
 Types that Iceberg may promote into each other share a tag, so that promotion leaves every digest as it was.
 """

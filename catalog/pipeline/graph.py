@@ -6,7 +6,7 @@ alone, so whoever knows which units changed can replace exactly their rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -36,6 +36,19 @@ def hub_unit(kind: str, name: str, notes: Sequence[str]) -> list[dict[str, Any]]
     if kind == "concept" and 2 <= len(who) <= MOST_SHARED:
         rows += [_edge(unit, "shares", f"note:{a}", f"note:{b}", name) for a, b in combinations(who, 2)]
     return rows
+
+
+def nodes_of(facts: Mapping[str, Any]) -> set[str]:
+    """The ids of all nodes that a unit's facts speak of: what its edges may join."""
+    if facts["kind"] != "note":
+        return {f"{facts['kind']}:{facts['name']}", *(f"note:{note}" for note in facts["notes"] or ())}
+    links = {(link["slug"], link["target"]) for link in facts["links"] or ()}
+    return {
+        f"note:{facts['note_id']}",
+        *(f"missing:{slug}" if target is None else f"note:{target}" for slug, target in links),
+        *(f"tag:{tag}" for tag in facts["tags"] or ()),
+        *(f"concept:{name}" for name in facts["concepts"] or ()),
+    }
 
 
 def _node(unit: str, type_: str, label: str, weight: float) -> dict[str, Any]:

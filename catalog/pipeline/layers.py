@@ -12,8 +12,10 @@ from typing import Literal
 import pyarrow as pa
 
 from catalog.errors import NotFound
+from catalog.pipeline.graph import nodes_of
+from catalog.pipeline.media import MEDIA
 from catalog.pipeline.notes import NOTE
-from catalog.pipeline.quality import Expectation, in_range, not_null, one_of, unique
+from catalog.pipeline.quality import Expectation, Row, in_range, not_null, one_of, references, unique
 
 Layer = Literal["bronze", "silver", "gold"]
 
@@ -58,8 +60,15 @@ _TIME = pa.timestamp("us", tz="UTC")
 _WORDS = pa.list_(pa.string())
 
 
+def _own_note(facts: Row) -> tuple[str | None]:
+    return (facts.get("note_id"),)
+
+
 def _schema(**columns: pa.DataType) -> pa.Schema:
     return pa.schema(list(columns.items()))
+
+
+_OF_NOTE = references(["note_id"], _own_note, "silver.processed_notes")
 
 
 RAW_NOTES = TableSpec("raw_notes", NOTE, (), "path")
@@ -69,12 +78,7 @@ RAW_WEB_CLIPS = TableSpec(
     (),
     "url",
 )
-RAW_MEDIA = TableSpec(
-    "raw_media",
-    _schema(path=pa.string(), media_type=pa.string(), bytes=pa.int64(), sha256=pa.string(), caption=pa.string()),
-    (),
-    "path",
-)
+RAW_MEDIA = TableSpec("raw_media", MEDIA, (), "key")
 RAW_IMPORTS = TableSpec(
     "raw_imports",
     _schema(
@@ -134,6 +138,7 @@ EXTRACTED_CONCEPTS = TableSpec(
         one_of("kind", ("phrase", "entity")),
         in_range("count", 1, 1_000_000),
         in_range("score", 0.0, 1000.0),
+        _OF_NOTE,
     ),
 )
 KNOWLEDGE_GRAPH = TableSpec(
@@ -157,6 +162,7 @@ KNOWLEDGE_GRAPH = TableSpec(
         one_of("kind", ("node", "edge")),
         one_of("type", (*NODE_TYPES, *EDGE_TYPES)),
         in_range("weight", 0.0, 1e9),
+        references(["source", "target"], nodes_of, "the graph's nodes"),
     ),
 )
 USER_EVENTS = TableSpec(
@@ -216,7 +222,7 @@ SUMMARIES = TableSpec(
     ("note_id", "length"),
     "note_id",
     ("silver.processed_notes",),
-    (not_null("note_id", "length", "summary"), unique("note_id", "length"), one_of("length", LENGTHS)),
+    (not_null("note_id", "length", "summary"), unique("note_id", "length"), one_of("length", LENGTHS), _OF_NOTE),
 )
 TEACHING_MATERIALS = TableSpec(
     "teaching_materials",
@@ -235,6 +241,7 @@ TEACHING_MATERIALS = TableSpec(
         not_null("note_id", "kind", "ordinal", "prompt", "answer"),
         unique("note_id", "kind", "ordinal"),
         one_of("kind", ("cloze", "outline")),
+        _OF_NOTE,
     ),
 )
 REJECTS = TableSpec(

@@ -24,7 +24,7 @@ Rule = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 CLIP = "clip:"
 """Before a clip's address, its note id: addresses and paths of notes never meet."""
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 """Changed with any rule: tables made by another version are made anew, not mended."""
 
 _WORDS_PER_MINUTE = 230
@@ -140,7 +140,7 @@ def apply_rule(spec: TableSpec, units: Iterable[dict[str, Any]]) -> tuple[list[d
             named = str(unit.get(spec.unit) or unit.get("note_id") or unit.get("name"))
             rejects.append(Reject(named, "[]", f"the rule failed: {type(error).__name__}: {error}", facts))
             continue
-        fine, bad = judge(rows, spec.expectations, spec.key, spec.unit)
+        fine, bad = judge(rows, spec.expectations, spec.key, spec.unit, unit)
         good += fine
         rejects += bad
     return good, rejects

@@ -15,15 +15,18 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Expectation:
-    """`fault` gives the reason why a row is not as expected, or None. `unique_key`: these columns name one row."""
+    """`fault` gives the reason why a row is not as expected, or None; it is given what the row's unit knows, too.
+
+    `unique_key`: these columns name one row.
+    """
 
     name: str
-    fault: Callable[[Row], str | None] | None = None
+    fault: Callable[[Row, Row], str | None] | None = None
     unique_key: tuple[str, ...] = ()
 
 
 def not_null(*columns: str) -> Expectation:
-    def fault(row: Row) -> str | None:
+    def fault(row: Row, facts: Row) -> str | None:
         missing = [column for column in columns if row.get(column) is None]
         return f"{', '.join(missing)} must not be null" if missing else None
 
@@ -33,7 +36,7 @@ def not_null(*columns: str) -> Expectation:
 def in_range(column: str, low: float, high: float) -> Expectation:
     """Null passes: `not_null` is another expectation."""
 
-    def fault(row: Row) -> str | None:
+    def fault(row: Row, facts: Row) -> str | None:
         value = row.get(column)
         if value is None or low <= value <= high:  # false for NaN, too
             return None
@@ -43,7 +46,7 @@ def in_range(column: str, low: float, high: float) -> Expectation:
 
 
 def one_of(column: str, allowed: Collection[str]) -> Expectation:
-    def fault(row: Row) -> str | None:
+    def fault(row: Row, facts: Row) -> str | None:
         value = row.get(column)
         return None if value is None or value in allowed else f"{column} is {value!r}, not one of {', '.join(allowed)}"
 
@@ -54,14 +57,19 @@ def unique(*columns: str) -> Expectation:
     return Expectation(f"unique({', '.join(columns)})", unique_key=columns)
 
 
-def references(column: str, known: Collection[Any], what: str) -> Expectation:
-    """Every value of the column is among the known; null passes."""
+def references(columns: Sequence[str], known: Callable[[Row], Collection[Any]], what: str) -> Expectation:
+    """Every value of these columns is one of those that the unit's facts speak of (`known`); null passes.
 
-    def fault(row: Row) -> str | None:
-        value = row.get(column)
-        return None if value is None or value in known else f"{column} {value!r} is not in {what}"
+    A unit's rows depend on its facts alone, so what they may refer to is judged by those: which is what keeps a mended
+    table the same as one made anew.
+    """
 
-    return Expectation(f"references({column}, {what})", fault)
+    def fault(row: Row, facts: Row) -> str | None:
+        allowed = known(facts)
+        stray = [f"{name} {row[name]!r}" for name in columns if row.get(name) is not None and row[name] not in allowed]
+        return f"{' and '.join(stray)} is not in {what}" if stray else None
+
+    return Expectation(f"references({', '.join(columns)}, {what})", fault)
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,15 @@ class Reject:
 
 
 def judge(
-    rows: Iterable[Row], expectations: Sequence[Expectation], key: Sequence[str], unit: str
+    rows: Iterable[Row], expectations: Sequence[Expectation], key: Sequence[str], unit: str, facts: Row | None = None
 ) -> tuple[list[dict[str, Any]], list[Reject]]:
-    """Good rows in their order, and the rejects. Of rows with one unique key the first is kept."""
+    """Good rows of one unit in their order, and the rejects. Of rows with one unique key the first is kept."""
     good: list[dict[str, Any]] = []
     rejects: list[Reject] = []
     seen: set[tuple[str, tuple[Any, ...]]] = set()
+    given = facts or {}
     for row in rows:
-        reasons = [reason for e in expectations if e.fault is not None and (reason := e.fault(row)) is not None]
+        reasons = [reason for e in expectations if e.fault is not None and (reason := e.fault(row, given)) is not None]
         for expectation in expectations:
             if expectation.unique_key:
                 identity = (expectation.name, tuple(row.get(column) for column in expectation.unique_key))

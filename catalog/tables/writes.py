@@ -57,6 +57,19 @@ class Planner:
     def delete_keys(self, keys: pa.Table, key: Sequence[str]) -> Delta:
         return self._replace(KeyQuestion(self.version, keys, key), None)
 
+    def replace_keys(self, keys: pa.Table, key: Sequence[str], rows: pa.Table | None) -> Delta:
+        """The rows instead of all that bear one of the keys, in one delta; a key without a row is deleted."""
+        return self._replace(KeyQuestion(self.version, keys, key), rows)
+
+    def delete_rows(self, found: Sequence[Touched], reason: str) -> Delta:
+        """Exactly these rows, whatever the table's mode: marked, so that no row that stays gets a newer file."""
+        whole = [item for item in found if item.whole]
+        reader = FileReader(self.version.metadata, self.io)
+        made, removed = self._mark([item for item in found if not item.whole], None, reader)
+        gone = removed + [entry for item in whole for entry in (item.live.entry, *item.live.own)]
+        matched = sum(len(item.positions) for item in found)
+        return Delta(tuple(made), tuple(gone), matched=matched, mode="mor", reason=reason)
+
     def _replace(self, question: Question, rows: pa.Table | None) -> Delta:
         version = self.version
         live = LiveFiles.of(self.io, self.manifests, version.head(self.branch), version.name)

@@ -43,7 +43,7 @@ MOVES_OF_MAIN = frozenset({"rollback", "branch", TRANSACTION})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One record of the timeline. Every field is always present; null says "there is none".
+    """One record of the timeline. Every field but the last is always present; null says "there is none".
 
     `sequence` counts this table's own leaves from 0 without gaps, so a feed that leaves one out shows it.
     `ref` says which reference stands at `snapshot_id` from this leaf on: "main" in a plain commit, and in
@@ -53,6 +53,9 @@ class Leaf:
     which the sequencer saw all this: a table's last leaf covers its metadata file byte for byte.
     `changes_root` and `changes_count` are of the rows' changes from `parent_id` to `snapshot_id`, under the
     schema the leaf names; null when none were computed (docs/adr/0006).
+
+    `rows_digest` is there only in the leaf of a commit that rewrote files and says that it changed no row: the multiset
+    digest (docs/row-digest.md) of the rows in the files it took away, and so in those it added.
 
     The leaves of a transaction stand side by side. `content_count` of each says how many of it follow, and
     `content_root` is over those: all count from the last on, so at every index all of them do or none.
@@ -74,6 +77,7 @@ class Leaf:
     content_count: int = 0
     changes_root: str | None = None
     changes_count: int | None = None
+    rows_digest: str | None = None
 
     @property
     def is_snapshot(self) -> bool:
@@ -94,6 +98,8 @@ class Leaf:
         """The leaf's bytes: RFC 8785. Raises Invalid when they pass 1 KB (only absurdly long names do)."""
         record: dict[str, Any] = {field: getattr(self, field) for field in _STORED}
         record["format"] = FORMAT
+        if self.rows_digest is None:  # absent, not null: leaves from before it was known have these bytes
+            del record["rows_digest"]
         for field in ("snapshot_id", "parent_id"):
             record[field] = None if record[field] is None else str(record[field])
         for field, value in record.items():

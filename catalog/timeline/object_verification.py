@@ -10,7 +10,8 @@ its new metadata.
 A file that no leaf of the timeline added (from before the first look at a table) cannot be compared: it is
 counted as uncovered, and is no fault.
 
-Then the changes of each commit are computed again and compared with its leaf's changes_root.
+Then the changes of each commit are computed again and compared with its leaf's changes_root, and the rows of each
+rewrite, in the files it took away and in those it added, with its rows_digest.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ ATTESTATIONS_HELD = 256
 Recount = Callable[[Table, Snapshot | None, Snapshot, int, str], Changed | None]
 """(table, from, to, schema id, the root that was attested) -> what the files give; None if that cannot be computed."""
 
+RecountRows = Callable[[Table, Snapshot, Snapshot, int], tuple[str, str] | None]
+"""(table, from, to, schema id) -> the multiset digests of the rows in the files that went and in those that came."""
+
 
 @dataclass
 class ObjectVerification:
@@ -54,8 +58,10 @@ class ObjectVerification:
     findings: Findings
     progress: Progress
     recount: Recount = lambda table, since, until, schema_id, root: None
+    recount_rows: RecountRows = lambda table, since, until, schema_id: None
     objects: int = 0
     changes: int = 0
+    rewrites: int = 0
     length: int = 0
     uncovered: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,7 +91,7 @@ class ObjectVerification:
             self._commit.cache_clear()
 
     def _recount(self, uuid: str, table: Table) -> None:
-        """Every changes_root of the table against its files, as far as both snapshots are still there.
+        """Every changes_root and rows_digest of the table against its files, as far as both snapshots are there.
 
         Only where all objects are as they were committed: else a damaged one would be named twice.
         """
@@ -94,23 +100,48 @@ class ObjectVerification:
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
         for key, _ in self.db.scan(keys.table(uuid), keys.after(keys.table(uuid)[:-8])):
             index, leaf = self._leaf_at(key) or (-1, None)
-            if leaf is None or leaf.changes_root is None or not self.start <= index < self.size:
+            if leaf is None or not self.start <= index < self.size:
+                continue
+            if leaf.changes_root is None and leaf.rows_digest is None:
                 continue
             if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id} or leaf.schema_sha256 not in ids:
                 continue
             since = None if leaf.parent_id is None else by_id[leaf.parent_id]
             until, schema_id = by_id[leaf.snapshot_id], ids[leaf.schema_sha256]
-            with explained(leaf.table):
-                found = self.recount(table, since, until, schema_id, leaf.changes_root)
-            if found is None:
-                continue
-            self.changes += 1
-            if (found.root, found.count) != (leaf.changes_root, leaf.changes_count):
-                name = f"s3://{self.attestations.bucket}/{key_of(uuid, leaf.snapshot_id)}"
-                what = f"its changes_root is not that of its files: they have {found.count} changes"
-                if not leaf.is_snapshot:
-                    name = row_name(keys.leaf(index))
-                self.findings.add(Commit(index, leaf, {}, None).fault(name, what))
+            self._recount_changes(table, since, until, schema_id, index, leaf)
+            if since is not None and leaf.rows_digest is not None:
+                self._recount_rows(table, since, until, schema_id, index, leaf)
+
+    def _recount_changes(
+        self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, index: int, leaf: Leaf
+    ) -> None:
+        if leaf.changes_root is None:
+            return
+        with explained(leaf.table):
+            found = self.recount(table, since, until, schema_id, leaf.changes_root)
+        if found is None:
+            return
+        self.changes += 1
+        if (found.root, found.count) != (leaf.changes_root, leaf.changes_count):
+            self._blame(index, leaf, f"its changes_root is not that of its files: they have {found.count} changes")
+
+    def _recount_rows(
+        self, table: Table, since: Snapshot, until: Snapshot, schema_id: int, index: int, leaf: Leaf
+    ) -> None:
+        with explained(leaf.table):
+            found = self.recount_rows(table, since, until, schema_id)
+        if found is None:
+            return
+        self.rewrites += 1
+        for digest, which in zip(found, ("it took away", "it added"), strict=True):
+            if digest != leaf.rows_digest:
+                self._blame(index, leaf, f"its rows_digest is not that of the rows in the files {which}")
+
+    def _blame(self, index: int, leaf: Leaf, what: str) -> None:
+        name = row_name(keys.leaf(index))
+        if leaf.is_snapshot and leaf.snapshot_id is not None:
+            name = f"s3://{self.attestations.bucket}/{key_of(leaf.table_uuid, leaf.snapshot_id)}"
+        self.findings.add(Commit(index, leaf, {}, None).fault(name, what))
 
     def _again(
         self, walk: TableWalk, uuid: str, state: TableState, io: FileIO, crew_of: Callable[[], Crew]

@@ -26,7 +26,7 @@ from catalog.timeline.faults import Crew, Fault, Findings, Progress
 from catalog.timeline.head import Head
 from catalog.timeline.index_verification import row_name
 from catalog.timeline.keyring import Keyring
-from catalog.timeline.object_verification import ObjectVerification, Recount
+from catalog.timeline.object_verification import ObjectVerification, Recount, RecountRows
 from catalog.timeline.publish import CHECKPOINT, KEYS, Published, PublishedTiles, Publisher
 from catalog.timeline.published_copy import PublishedCopy
 from catalog.timeline.sources import StoredSource
@@ -54,6 +54,8 @@ class Report:
     bytes: int
     changes: int
     """Roots of changes that were computed again from the files."""
+    rewrites: int
+    """Rewrites whose rows, before and after, were counted again."""
     uncovered: int
     """Objects that a snapshot reaches, but no leaf added: there is nothing to compare them with."""
     fault_count: int
@@ -82,6 +84,8 @@ class Verifier:
     progress: Progress = lambda what, done, of: None
     recount: Recount = lambda table, since, until, schema_id, root: None
     """Computes the changes of a commit again, for deep verification: catalog.changes.roots.recount."""
+    recount_rows: RecountRows = lambda table, since, until, schema_id: None
+    """Digests the rows of a rewrite again: catalog.changes.roots.recount_rows."""
     _findings: Findings = field(default_factory=Findings)
 
     def verify(self, *, deep: bool = False, since: bytes | None = None) -> Report:
@@ -110,6 +114,7 @@ class Verifier:
             self._findings,
             self.progress,
             self.recount,
+            self.recount_rows,
         )
         with Crew(self.workers) as crew:
             copy = PublishedCopy(PublishedTiles(self.s3, self.bucket), published.size, crew, self._findings)
@@ -129,6 +134,7 @@ class Verifier:
             objects=objects.objects,
             bytes=objects.length,
             changes=objects.changes,
+            rewrites=objects.rewrites,
             uncovered=objects.uncovered,
             fault_count=self._findings.count,
             faults=self._findings.faults(),

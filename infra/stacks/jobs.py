@@ -19,7 +19,6 @@ from infra.stacks.compute import READ_GLUE, ComputeStack
 from infra.stacks.functions import image_content
 from infra.stacks.storage import StorageStack
 from infra.stage import ROOT, Stage
-from spark_jobs.session import HUGE_METHODS
 from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
 
 CODE = "local:///opt/strandline/spark_jobs"
@@ -77,9 +76,6 @@ class JobsStack(Stack):
             "spark.jars": EMR_ICEBERG_JAR,
             # Shuffle and spill on the service's own storage: workers keep no disk of ours.
             "spark.aws.serverlessStorage.enabled": "true",
-            # A row's digest is one long generated method: see spark_jobs.session.
-            "spark.executor.extraJavaOptions": HUGE_METHODS,
-            "spark.driver.extraJavaOptions": HUGE_METHODS,
             **variables,
         }
         logs = emr.CfnApplication.S3MonitoringConfigurationProperty(

@@ -9,12 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from catalog.changes import ChangeSet, collapse, diff, from_ipc, from_json_lines, to_ipc, to_json_lines, verify
+from catalog.changes import ChangeSet, collapse, conform, diff, from_ipc, from_json_lines, to_ipc, to_json_lines, verify
+from catalog.changes.multiset import RowsDigest
 from catalog.changes.verifier import verify_feed
 from catalog.errors import NotFound, Unverified
 from catalog.events import TableMoved
 from catalog.merkle.tree import EMPTY_ROOT
+from catalog.summary import ROWS_DIGEST
+from catalog.tables.compaction import plan_compaction
 from catalog.timeline.attest import Attestation, key_of
 from infra.local.server import ApiServer
 from tests.contract.changes_world import World, make_world
@@ -240,3 +244,36 @@ def test_a_branch_that_becomes_main_is_one_change_set_of_the_feed(world: World) 
     assert verify_feed(feed, world.signer.verifier_key) == feed[-1].commit.sequence
     assert [(one.count, one.commit.parent_id) for one in feed] == [(2, None), (2, base.snapshot_id)]
     assert world.verify().faults == ()
+
+
+def rewrite(world: World, name: str, digest: str) -> None:
+    """A compaction that says of its rows what it is told to."""
+    world.lake.tables.committer.write(name, plan_compaction, properties={ROWS_DIGEST: digest})
+
+
+def test_a_rewrites_digest_of_rows_is_in_its_leaf_and_is_counted_again(world: World) -> None:
+    tables, name, long = world.lake.tables, world.name(), f"{'n' * 128}.{'t' * 128}"
+    for table in (name, long):
+        tables.create(table, SCHEMA, mode="mor", key=["id"])
+        tables.insert(table, rows(1, 2, 3))
+        tables.insert(table, rows(4, 5))
+        tables.delete(table, "id = 2")
+        schema = schema_to_pyarrow(tables.load(table).schema(), include_field_ids=True)
+        rewrite(world, table, RowsDigest.of(conform(tables.scan(table), schema)).hex)
+    leaves = {leaf.table: leaf for _, leaf in world.caught_up().commits_since(name) if leaf.operation == "replace"}
+    proven = leaves[name].rows_digest
+    assert proven is not None and len(proven) == 64
+    (kept,) = [leaf for _, leaf in world.caught_up().commits_since(long) if leaf.operation == "replace"]
+    assert kept.rows_digest is None  # its name leaves no room, and it is sequenced all the same
+    assert world.verify().check().rewrites == 1
+
+    tables.insert(name, rows(6))
+    rewrite(world, name, proven)  # which is that of the rows before
+    *_, (index, leaf) = world.caught_up().commits_since(name)
+    assert leaf.rows_digest == proven
+    report = world.verify()
+    assert report.rewrites == 2
+    assert [(fault.index, fault.what) for fault in report.faults] == [
+        (index, f"its rows_digest is not that of the rows in the files {which}")
+        for which in ("it took away", "it added")
+    ]

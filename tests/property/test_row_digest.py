@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from catalog.changes import conform, hashing, key_digests, row_digests, rows_root
 from catalog.changes.encoding import BATCH_ROWS, encode
+from catalog.changes.multiset import RowsDigest
 from catalog.changes.projection import project
 from catalog.errors import Invalid
 from catalog.merkle import tree
@@ -263,6 +264,19 @@ def test_chunks_and_slices_do_not_matter(made, data):
     assert digests(pa.concat_tables(pieces)) == whole
     assert [digest for piece in pieces for digest in digests(piece)] == whole
     assert digests(table.combine_chunks()) == whole
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), st.data())
+def test_the_multiset_digest_is_eight_sums_of_the_rows_digests_whatever_their_order(made, data):
+    schema, rows, table = made
+    lanes = [struct.unpack(">8I", sha256(reference_row(schema, row)).digest()) for row in rows]
+    found = RowsDigest.of(table)
+    assert (found.rows, found.sums) == (len(rows), tuple(sum(lane) for lane in zip(*lanes, strict=True)) or (0,) * 8)
+    assert found.hex == sha256(f"{len(rows)}:{','.join(map(str, found.sums))}".encode()).hexdigest()
+    cut = data.draw(st.integers(0, len(rows)))
+    assert RowsDigest.sum(map(RowsDigest.of, [table.slice(cut), table.slice(0, cut)])) == found
+    assert RowsDigest.parse(found.named) == found
 
 
 STORED_OTHERWISE = {

@@ -1,18 +1,20 @@
-"""Spark SQL gives the same row encoding as Arrow, byte for byte, for every type Spark has and its edge
+"""Rows digested on their way through Spark have the digests they have in Arrow: every type Spark has, and its edge
 values."""
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Observation
 
-from catalog.changes.digest import row_digests
-from catalog.changes.encoding import encode
-from catalog.changes.spark import spark_digest, spark_expression
-from catalog.errors import Invalid
+from catalog.changes.multiset import RowsDigest
+from spark_jobs.proof import digest, seen, watched
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -104,39 +106,113 @@ EDGES = [
 ROWS = [FULL, *(dict.fromkeys(FULL) | edge for edge in EDGES)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session(spark):
-    """The package's Spark, with settings of its own."""
-    return spark.newSession()
+    """The package's Spark, with settings of its own: many batches of few rows, so that sums are put together."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "3")
+    return session
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-@pytest.mark.parametrize("ansi", ["true", "false"])
-def test_spark_encodes_every_type_as_arrow_does(session, zone, ansi):
+def both(session, table: pa.Table) -> tuple[RowsDigest, RowsDigest]:
+    """In a pass of their own, and while they flow elsewhere."""
+    # pyspark takes wall times for the session's own zone; as text they arrive untouched.
+    texts = pa.array([None if value is None else value.isoformat(" ") for value in table["wall"].to_pylist()])
+    frame = session.createDataFrame(table.set_column(table.schema.get_field_index("wall"), "wall", texts))
+    frame = frame.withColumn("wall", frame.wall.cast("timestamp_ntz"))
+    observed = Observation()
+    flowing = watched(frame, table.schema, observed)
+    assert flowing.columns == frame.columns
+    assert len(flowing.collect()) == table.num_rows
+    return digest(frame, table.schema), seen(observed)
+
+
+@pytest.mark.parametrize(("zone", "ansi"), [("UTC", "true"), ("Europe/Berlin", "false")])
+def test_spark_digests_every_type_as_arrow_does(session, zone, ansi):
     session.conf.set("spark.sql.session.timeZone", zone)
     session.conf.set("spark.sql.ansi.enabled", ansi)
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
-    # pyspark takes wall times for the session's own zone; as text they arrive untouched.
-    texts = pa.array([None if row["wall"] is None else row["wall"].isoformat(" ") for row in ROWS])
-    frame = session.createDataFrame(rows.set_column(rows.schema.get_field_index("wall"), "wall", texts))
-    frame = frame.withColumn("wall", frame.wall.cast("timestamp_ntz"))
-    answer = frame.selectExpr(f"{spark_expression(SCHEMA)} AS encoded", f"{spark_digest(SCHEMA)} AS digest").collect()
-    expected = [value.as_py() for batch in encode(rows) for value in batch]
-    for row, found, wanted in zip(ROWS, answer, expected, strict=True):
-        assert bytes(found.encoded).hex() == wanted.hex(), row
-    assert [bytes(found.digest) for found in answer] == [value.tobytes() for value in row_digests(rows)]
+    expected = RowsDigest.of(rows)
+    assert both(session, rows) == (expected, expected)
+    assert RowsDigest.of(rows.slice(1)) != expected
 
 
-def test_a_uuid_is_text_in_spark_and_sixteen_bytes_in_arrow(session):
-    schema = pa.schema([field("id", pa.uuid(), 1)])
-    storage = pa.array([bytes.fromhex(UUID_TEXT.replace("-", "")), None], pa.binary(16))
-    rows = pa.table([pa.ExtensionArray.from_storage(pa.uuid(), storage)], schema=schema)
-    frame = session.createDataFrame([(UUID_TEXT,), (None,)], "id string")
-    answer = frame.selectExpr(f"{spark_expression(schema)} AS encoded").collect()
-    assert [bytes(found.encoded) for found in answer] == [value.as_py() for batch in encode(rows) for value in batch]
+INSTANTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+INNERS = st.none() | st.fixed_dictionaries(
+    {"x": st.none() | st.integers(-(2**31), 2**31 - 1), "y": st.none() | st.text(max_size=3)}
+)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+RANDOM = st.fixed_dictionaries(
+    {
+        name: st.none() | values
+        for name, values in {
+            "flag": st.booleans(),
+            "small": st.integers(-(2**31), 2**31 - 1),
+            "big": LONGS,
+            "single": st.floats(width=32),
+            "double": st.floats(),
+            "money": st.decimals("-9999999.99", "9999999.99", places=2),
+            "tiny": st.decimals("-99999999999999999999", "99999999999999999999", places=18),
+            "day": st.dates(),
+            "wall": INSTANTS,
+            "instant": INSTANTS.map(lambda at: at.replace(tzinfo=UTC)),
+            "text": st.text(max_size=8),
+            "raw": st.binary(max_size=8),
+            "odd `name`": st.text(max_size=3),
+            "numbers": st.lists(st.none() | LONGS, max_size=3),
+            "inner": INNERS,
+            "nested": st.lists(INNERS, max_size=3),
+            "pairs": st.dictionaries(st.text(max_size=3), st.none() | st.floats(), max_size=3),
+        }.items()
+    }
+)
 
 
-@pytest.mark.parametrize("kind", [pa.time64("us"), pa.timestamp("ns"), pa.timestamp("ns", "UTC")])
-def test_types_that_spark_has_not_are_refused(kind):
-    with pytest.raises(Invalid, match="Spark"):
-        spark_expression(pa.schema([field("t", kind, 1)]))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=st.lists(RANDOM, min_size=1, max_size=30))
+def test_spark_digests_random_rows_as_arrow_does(session, rows):
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    expected = RowsDigest.of(table)
+    assert both(session, table) == (expected, expected)
+
+
+def test_no_rows_have_a_digest(session):
+    assert both(session, SCHEMA.empty_table()) == (RowsDigest(), RowsDigest())
+
+
+def test_a_uuid_is_text_in_spark_and_sixteen_bytes_in_arrow_however_deep(session):
+    uuid = pa.uuid()
+    schema = pa.schema(
+        [
+            field("id", uuid, 1),
+            field("ids", pa.list_(field("element", uuid, 3)), 2),
+            field("held", pa.struct([field("id", uuid, 5), field("n", pa.int64(), 6)]), 4),
+            field("of", pa.map_(field("key", uuid, 8).with_nullable(False), field("value", uuid, 9)), 7),
+        ]
+    )
+    one = UUID(UUID_TEXT).bytes
+    stored = pa.table(
+        [
+            pa.array([one, None], uuid),
+            pa.array([[one, None], []], pa.list_(schema.field("ids").type.value_field.with_type(pa.binary(16)))),
+            pa.StructArray.from_arrays(
+                [pa.array([one, None], pa.binary(16)), pa.array([1, 2])],
+                fields=[field("id", pa.binary(16), 5), field("n", pa.int64(), 6)],
+            ),
+            pa.array([[(one, None)], None], pa.map_(pa.binary(16), pa.binary(16))),
+        ],
+        schema=pa.schema(
+            [
+                field("id", uuid, 1),
+                field("ids", pa.list_(field("element", pa.binary(16), 3)), 2),
+                field("held", pa.struct([field("id", pa.binary(16), 5), field("n", pa.int64(), 6)]), 4),
+                field("of", pa.map_(pa.binary(16), pa.binary(16)), 7),
+            ]
+        ),
+    )
+    text = UUID_TEXT
+    frame = session.createDataFrame(
+        [(text, [text, None], (text, 1), {text: None}), (None, [], (None, 2), None)],
+        "id string, ids array<string>, held struct<id string, n bigint>, of map<string, string>",
+    )
+    assert digest(frame, schema) == RowsDigest.of(stored)

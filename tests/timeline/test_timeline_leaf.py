@@ -36,6 +36,7 @@ leaves = st.builds(
     content_count=small,
     changes_root=digests,
     changes_count=st.none() | small,
+    rows_digest=digests,
 )
 
 
@@ -85,6 +86,15 @@ def test_the_bytes_of_a_leaf_are_these_and_no_others() -> None:
         + b'","sequence":1,"sequenced_ms":1800000000001,"snapshot_id":"9223372036854775807",'
         b'"table":"sales.orders","table_uuid":"6f0e5bd4-6a4f-4d5e-9c1b-0d2f3a4b5c6d"}'
     )
+
+
+def test_a_digest_of_rows_is_there_or_absent_but_never_null() -> None:
+    proven = a_leaf(rows_digest="ab" * 32)
+    assert proven.encode() == a_leaf().encode().replace(
+        b'"schema_sha256"', b'"rows_digest":"' + b"ab" * 32 + b'","schema_sha256"'
+    )
+    with pytest.raises(Unverified):
+        Leaf.decode(proven.encode().replace(b'"' + b"ab" * 32 + b'"', b"null"))
 
 
 @pytest.mark.parametrize(

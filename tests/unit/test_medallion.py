@@ -18,7 +18,14 @@ from catalog.pipeline.facts import Change, gather, touched_units
 from catalog.pipeline.graph import MOST_SHARED, hub_unit
 from catalog.pipeline.layers import DERIVED, TABLES, TableSpec, retention_days, spec_of
 from catalog.pipeline.markdown import parse_markdown, sentences, slug
-from catalog.pipeline.medallion import apply_rule, process_note, quality_score, staged_schema, transform_batches
+from catalog.pipeline.medallion import (
+    RULES,
+    apply_rule,
+    process_note,
+    quality_score,
+    staged_schema,
+    transform_batches,
+)
 from catalog.pipeline.quality import in_range, judge, not_null, one_of, references, unique
 from catalog.pipeline.summaries import summarise, teach
 
@@ -111,8 +118,26 @@ class TestQuality:
         assert len(rejects) == 1
 
     def test_a_reference_must_exist(self) -> None:
-        _, rejects = judge([{"a": "x"}, {"a": "y"}, {"a": None}], (references("a", {"x"}, "notes"),), ("a",), "a")
+        expected = (references(["a"], lambda facts: facts["notes"], "notes"),)
+        _, rejects = judge([{"a": "x"}, {"a": "y"}, {"a": None}], expected, ("a",), "a", {"notes": ["x"]})
         assert [reject.reason for reject in rejects] == ["a 'y' is not in notes"]
+
+    def test_an_edge_joins_nodes_that_its_unit_knows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        facts = {"kind": "note", "note_id": "a.md", "title": "A", "quality": 0.5, "concepts": ["tide"], "tags": ["sea"]}
+        facts["links"] = [{"slug": "b", "target": "b.md"}, {"slug": "c", "target": None}]
+        made, rejects = apply_rule(layers.KNOWLEDGE_GRAPH, [facts, {"kind": "tag", "name": "sea", "notes": ["a.md"]}])
+        assert len(made) == 6 and not rejects
+        stray = {**made[1], "id": "x", "target": "note:nobody.md"}
+        monkeypatch.setitem(RULES, "knowledge_graph", lambda unit: [made[0], stray])
+        good, (reject,) = apply_rule(layers.KNOWLEDGE_GRAPH, [facts])
+        assert good == made[:1] and reject.reason == "target 'note:nobody.md' is not in the graph's nodes"
+
+    def test_a_concept_is_of_the_note_it_was_found_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        row = note()
+        other = [{**found, "note_id": "other.md"} for found in extract_concepts(row)[:1]]
+        monkeypatch.setitem(RULES, "extracted_concepts", lambda unit: other)
+        good, (reject,) = apply_rule(layers.EXTRACTED_CONCEPTS, [row])
+        assert not good and "note_id 'other.md' is not in silver.processed_notes" in reject.reason
 
     @pytest.mark.parametrize(
         ("fault", "reason"),

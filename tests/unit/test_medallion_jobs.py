@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.changes.multiset import RowsDigest
 from cli.job import CODE as CLI_CODE
 from infra.stacks.jobs import CODE, SCHEDULES
 from spark_jobs.compact import CompactArguments, plan
 from spark_jobs.job import parse
 from spark_jobs.names import JOBS
-from spark_jobs.proof import NO_ROWS, RowsDigest
 from spark_jobs.rewriting import Task
 from spark_jobs.session import ROOT
 from spark_jobs.transform import TransformArguments
@@ -54,15 +54,15 @@ def test_digests_are_equal_exactly_for_the_same_rows_in_any_order(
     one: list[int | None], other: list[int | None]
 ) -> None:
     same = sorted(one, key=str) == sorted(other, key=str)
-    assert (RowsDigest.of_arrow(rows(one)) == RowsDigest.of_arrow(rows(other))) is same
-    assert (RowsDigest.of_arrow(rows(one)).hex == RowsDigest.of_arrow(rows(other)).hex) is same
+    assert (RowsDigest.of(rows(one)) == RowsDigest.of(rows(other))) is same
+    assert (RowsDigest.of(rows(one)).hex == RowsDigest.of(rows(other)).hex) is same
 
 
 @given(VALUES, VALUES)
 def test_digests_of_parts_add_up(one: list[int | None], other: list[int | None]) -> None:
-    whole = RowsDigest.of_arrow(rows([*one, *other]))
-    assert RowsDigest.of_arrow(rows(one)) + RowsDigest.of_arrow(rows(other)) == whole
-    assert whole + NO_ROWS == whole
+    whole = RowsDigest.of(rows([*one, *other]))
+    assert RowsDigest.of(rows(one)) + RowsDigest.of(rows(other)) == whole
+    assert whole + RowsDigest() == whole
 
 
 def task(path: str, mib: int, partition: str = "p", deletes: tuple[str, ...] = ()) -> Task:
