@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 from uuid import uuid4
+from xml.sax.saxutils import escape
 
 import boto3
 from pyiceberg.catalog.glue import GlueCatalog
@@ -46,6 +48,11 @@ class Warehouse:
         glue = boto3.client("glue", endpoint_url=self.url, region_name="us-east-1")
         return Tables(GlueCatalog("bench", client=glue, **properties))
 
+    @property
+    def fast_url(self) -> str:
+        assert self.fast is not None
+        return self.fast.url
+
     def publish(self) -> None:
         """Copies every object to the fast store: from here on it is read there."""
         client = boto3.client("s3", endpoint_url=self.url, region_name="us-east-1")
@@ -60,10 +67,10 @@ class Warehouse:
         tables = self.tables(fast=True)
         client = boto3.client("s3", endpoint_url=self.url, region_name="us-east-1")
         limits = Limits(6 << 30, 300.0)  # what a function of 10 GB has
-        return Queries(tables, _no_timeline, Attestations(client, self.bucket), limits=limits)
+        return Queries(tables, no_timeline, Attestations(client, self.bucket), limits=limits)
 
 
-def _no_timeline() -> Any:
+def no_timeline() -> Any:
     """Tables are read at their newest snapshot: the timeline has figures of its own."""
     raise NotFound("no timeline here")
 
@@ -108,8 +115,10 @@ def _serve(pipe: Any) -> None:
             self._answer(body=False)
 
         def _answer(self, *, body: bool) -> None:
-            path = self.path.partition("?")[0]
+            path, _, query = self.path.partition("?")
             data = objects.get(path)
+            if data is None and "list-type=2" in query:
+                data = _listing(objects, path.strip("/"), parse_qs(query))
             if data is None:
                 self.send_response(404)
                 self.send_header("Content-Length", "0")
@@ -148,6 +157,30 @@ def _serve(pipe: Any) -> None:
         else:
             objects[path] = data
             pipe.send(None)
+
+
+def _listing(objects: dict[str, bytes], bucket: str, query: dict[str, list[str]]) -> bytes:
+    """ListObjectsV2, all on one page."""
+    prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+    found, folders = [], set()
+    for path in sorted(objects):
+        key = path.removeprefix(f"/{bucket}/")
+        if not path.startswith(f"/{bucket}/{prefix}"):
+            continue
+        folder = key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+        if folder[1]:
+            folders.add(prefix + folder[0] + delimiter)
+            continue
+        found.append(
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(objects[path])}</Size><ETag>&quot;x&quot;</ETag>"
+            "<LastModified>2026-11-16T00:00:00.000Z</LastModified><StorageClass>STANDARD</StorageClass></Contents>"
+        )
+    common = "".join(f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(found)}</KeyCount><MaxKeys>1000</MaxKeys>"
+        f"<IsTruncated>false</IsTruncated>{''.join(found)}{common}</ListBucketResult>"
+    ).encode()
 
 
 @contextmanager

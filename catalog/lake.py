@@ -158,14 +158,30 @@ class Lake:
         """Search by meaning and by words, over text columns that were embedded. Lance is imported at first use."""
         from catalog.vectors.manager import Vectors  # an extra that most functions do not carry
 
-        return Vectors(self.settings, self.s3, self.tables, lambda: self.client("bedrock-runtime"))
+        return Vectors(
+            self.settings,
+            self.s3,
+            self.tables,
+            lambda: self.client("bedrock-runtime"),
+            moved=self._vectors_moved,
+            timeline=self._timeline_if_any,
+        )
+
+    def _vectors_moved(self, name: str) -> None:
+        """A vector table has a new head. Should this be lost, the sweep finds it."""
+        if self.settings.moved_queue_url is not None:
+            self.request(TableMoved(table=name))
+
+    def _timeline_if_any(self) -> Timeline | None:
+        published = Publisher(self.s3, self.settings.bucket).published()
+        return self.timeline if published.note else None
 
     @cached_property
     def queries(self) -> Queries:
         """SQL over the tables, as of any cut of the timeline. The engine is imported at first use."""
         from catalog.query.queries import Queries  # an extra that most functions do not carry
 
-        return Queries(self.tables, lambda: self.timeline, self.attestations)
+        return Queries(self.tables, lambda: self.timeline, self.attestations, ranking=lambda: self.vectors.ranking)
 
     def tidy(self, swept: Outcome, now_ms: int) -> None:
         """After a sweep: ends the transactions of writers that are gone, and forgets those of more than a day ago.

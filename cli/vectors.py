@@ -104,16 +104,16 @@ def refresh(
 
 
 def maintain(context: typer.Context, id_: Id) -> None:
-    """Compacts it and brings its indexes up to date; builds the vector index when the table is large enough."""
+    """Compacts it, brings its indexes up to date, and removes versions nobody needs."""
     with opened(context) as (lake, output), output.progress(f"maintaining {id_}"):
         output.data(_facts(lake.vectors.maintain(id_)))
 
 
 def verify(context: typer.Context, id_: Id) -> None:
-    """Compares Lance's manifests with the digests kept of them."""
+    """Compares Lance's manifests with the digests kept of them, and those with the timeline."""
     with opened(context) as (lake, output):
-        lake.vectors.verify(id_)
-        output.data({"verified": id_, "versions": len(lake.vectors.describe(id_).entries)})
+        found = lake.vectors.verify(id_)
+        output.data({"verified": id_, "versions": found.versions, "sequenced": found.sequenced})
 
 
 def drop(

@@ -19,10 +19,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from catalog.errors import Conflict, Invalid, NotFound
 from catalog.pipeline.facts import gather, touched_units
-from catalog.pipeline.layers import BRONZE, DERIVED, REJECTS, TableSpec, spec_of
+from catalog.pipeline.layers import BRONZE, DERIVED, NOTE_EMBEDDINGS, REJECTS, TableSpec, spec_of
 from catalog.pipeline.medallion import apply_rule, reject_rows, staged_schema, transform_batches
 from spark_jobs import inputs as feeding
 from spark_jobs import outputs as writing
+from spark_jobs.embeddings import embed_notes
 from spark_jobs.facts import all_facts
 from spark_jobs.inputs import Inputs, TooMuch
 from spark_jobs.job import Arguments, Context, Job, run
@@ -39,12 +40,19 @@ class MedallionArguments(Arguments):
 
 
 def medallion(context: Context, arguments: MedallionArguments) -> Mapping[str, Any]:
-    chosen = {spec_of(table).name for table in arguments.tables} or {spec.name for spec in DERIVED}
+    vectors = {NOTE_EMBEDDINGS.name, NOTE_EMBEDDINGS.table}
+    chosen = {spec_of(table).name for table in arguments.tables if table not in vectors}
+    embedding = not arguments.tables or not vectors.isdisjoint(arguments.tables)
+    if not arguments.tables:
+        chosen = {spec.name for spec in DERIVED}
     if unknown := chosen - {spec.name for spec in DERIVED}:
         raise Invalid(f"{', '.join(sorted(unknown))} is not made from other tables: nothing to run")
     for spec in (*BRONZE, *DERIVED, REJECTS):
         _create(context, spec, arguments)
-    return {spec.name: _step(context, spec, arguments) for spec in DERIVED if spec.name in chosen}
+    made = {spec.name: _step(context, spec, arguments) for spec in DERIVED if spec.name in chosen}
+    if embedding:
+        made[NOTE_EMBEDDINGS.name] = embed_notes(context, arguments.prefix, full=arguments.full)
+    return made
 
 
 def _create(context: Context, spec: TableSpec, arguments: MedallionArguments) -> None:

@@ -12,5 +12,6 @@ JOBS = {
     "merge_changes": "a table that follows another by its change feed",
     "backfill": "a stretch of days made anew",
     "export": "a table's rows as files",
+    "vectors": "vector tables refreshed, compacted and indexed",
 }
 """Name, also of the module in spark_jobs, and what it does."""

@@ -265,6 +265,25 @@ DERIVED = (
 )
 """In an order in which every table comes after its inputs."""
 
+
+@dataclass(frozen=True)
+class EmbeddingSpec:
+    """A gold table that is a vector table: a text column of `source`, embedded, with `columns` kept beside it."""
+
+    table: str
+    source: str
+    column: str
+    columns: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"gold.{self.table}"
+
+
+NOTE_EMBEDDINGS = EmbeddingSpec(
+    "note_embeddings", PROCESSED_NOTES.name, "text", ("title", "source", "words", "quality")
+)
+
 TABLES = {spec.name: spec for spec in (*BRONZE, *DERIVED, REJECTS)}
 
 

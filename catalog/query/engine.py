@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions
+from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, udf
 from datafusion.catalog import Schema
 
 from catalog.errors import Internal, Invalid, LakeError
@@ -79,6 +79,12 @@ class Session:
         view = self.plan(sql, None)
         self._context.catalog().schema(database).register_table(table, view)
 
+    def add_function(
+        self, name: str, arguments: list[pa.DataType], result: pa.DataType, call: Callable[..., Any]
+    ) -> None:
+        """A function of rows, by columns: what a search said of each."""
+        self._context.register_udf(udf(call, arguments, result, "stable", name))
+
     def _make(self, database: str) -> None:
         if database not in self._schemas:
             self._schemas.add(database)
@@ -86,7 +92,7 @@ class Session:
 
     def plan(self, sql: str, parameters: Parameters) -> Any:
         """The query, planned: a DataFrame nobody has run. Invalid with DataFusion's reason when it makes no sense."""
-        values = _named(parameters)
+        values = named(parameters)
         with explained():
             return self._context.sql_with_options(sql, _READ_ONLY, param_values=values or None)
 
@@ -132,7 +138,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _named(parameters: Parameters) -> dict[str, Any]:
+def named(parameters: Parameters) -> dict[str, Any]:
     if parameters is None:
         return {}
     if isinstance(parameters, Mapping):

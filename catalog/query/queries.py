@@ -18,16 +18,17 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.errors import Invalid
-from catalog.query import metadata_answers
+from catalog.query import metadata_answers, search_binding, searching
 from catalog.query.binding import Binder, Binding, Bound, Caller
 from catalog.query.engine import PARALLEL_BYTES, Limits, Parameters, Session, memory_of_process, quoted, run
 from catalog.query.footers import Footers, SmallObjects, Traffic
 from catalog.query.inventory import Inventory
 from catalog.query.predicates import Mask, Verdict
-from catalog.query.relations import Reader, Reading
+from catalog.query.relations import Reader, Reading, with_phantoms
 from catalog.query.results import Answer, Receipt, ResultCache
 from catalog.query.routing import Explanation, Route, TableEstimate, choose
 from catalog.query.scans import Scan, scans_of
+from catalog.query.searching import Found, Ranking, Searches
 from catalog.query.statement import AsOf, Statement, parse, splice
 from catalog.query.verification import CheckedIO, CheckedManifests, Evidence
 from catalog.tables.answers import explained
@@ -66,6 +67,8 @@ class _Placed:
     database: str
     table: str
     label: str
+    mention: int | None = None
+    """Of a mention that is searched: where its name begins in the text. It has rows of its own."""
 
     @property
     def name(self) -> str:
@@ -88,13 +91,14 @@ class _Plan:
     ready: pa.RecordBatch | None
     explanation: Explanation
     exact_decimals: bool
+    searches: Searches
 
 
 class Queries:
     """The lake's queries. Safe to share between threads; what is cached is immutable.
 
     `timeline` gives the reader of the timeline, `rules` the masks and row filters of a caller, `observe` is told of
-    every query what was estimated and what happened.
+    every query what was estimated and what happened, `ranking` gives the vector tables to search.
     """
 
     def __init__(
@@ -106,10 +110,11 @@ class Queries:
         limits: Limits | None = None,
         rules: RulesOf | None = None,
         observe: Callable[[dict[str, Any]], None] | None = None,
+        ranking: Callable[[], Ranking] | None = None,
     ) -> None:
         self.limits = limits or Limits(memory_of_process())
         self._tables, self._timeline, self._attestations = tables, timeline, attestations
-        self._rules, self._observe = rules, observe
+        self._rules, self._observe, self._ranking = rules, observe, ranking
         published = Publisher(attestations.s3, attestations.bucket).published
         self._binder = Binder(tables, timeline, lambda: bool(published().note))
         self._store = tables.catalogue.io.store
@@ -142,12 +147,18 @@ class Queries:
         bounds = limits or self.limits
         statement = parse(sql)
         binding = self._binder.bind(statement.refs, as_of, fresh, caller)
-        key = self._key(statement, parameters, binding, caller)
+        searches = self._searches(statement, binding, parameters, caller)
+        if searches and verify:
+            raise Invalid(
+                "a search cannot be verified row by row: leave verify out; `strandline vectors verify` compares the "
+                "manifests of a vector table with the timeline"
+            )
+        key = self._key(statement, parameters, binding, caller, searches)
         if key is not None and not verify and not statement.explain and (kept := self._cache.get(key)) is not None:
-            return self._kept(kept, binding, bounds)
+            return self._kept(kept, binding, bounds, searches)
         evidence = Evidence() if verify else None
         checked = self._checked(binding, evidence) if evidence is not None else {}
-        plan = self._plan(statement, binding, parameters, caller, bounds, limit_bytes, checked)
+        plan = self._plan(statement, binding, parameters, caller, bounds, limit_bytes, checked, searches)
         if statement.explain:
             return _explained(plan, self._receipt(plan, Traffic(), None))
         if plan.explanation.route is Route.SPARK:
@@ -176,7 +187,17 @@ class Queries:
         """What `run` would do and why, from metadata alone: no data is read."""
         statement = parse(sql)
         binding = self._binder.bind(statement.refs, as_of, fresh, caller)
-        return self._plan(statement, binding, parameters, caller, limits or self.limits, limit_bytes, {}).explanation
+        searches = self._searches(statement, binding, parameters, caller)
+        bounds = limits or self.limits
+        return self._plan(statement, binding, parameters, caller, bounds, limit_bytes, {}, searches).explanation
+
+    def _searches(
+        self, statement: Statement, binding: Binding, parameters: Parameters, caller: Caller | None
+    ) -> Searches:
+        def rules(table: str) -> Rules | None:
+            return self._rules(caller, table) if self._rules is not None else None
+
+        return search_binding.bind(statement, binding, parameters, self._ranking, rules)
 
     def _plan(
         self,
@@ -187,8 +208,10 @@ class Queries:
         limits: Limits,
         limit_bytes: int | None,
         checked: Mapping[str, tuple[CheckedIO, Inventory]],
+        searches: Searches,
     ) -> _Plan:
-        placed, views, text = self._place(statement, binding, caller)
+        placed, views, text = self._place(statement, binding, caller, searches)
+        parameters = searches.without_vectors(parameters) if searches else parameters
         placed = tuple(_with_inventory(one, checked) for one in placed)
         decimals = _exact_decimals(placed)
         session = Session(memory_bytes=limits.memory_bytes, exact_decimals=decimals, recursive=statement.recursive)
@@ -196,6 +219,8 @@ class Queries:
             session.add(one.database, one.table, one.bound.relation.arrow)
         for view in views:
             session.add_view(*view)
+        for function in searches.placeholders():
+            session.add_function(function.name, function.arguments, function.result, function.call)
         frame = session.plan(text, parameters)
         schema = frame.schema()
         names = {one.name: tuple(one.bound.relation.arrow.names) for one in placed}
@@ -210,32 +235,37 @@ class Queries:
             ready = metadata_answers.answer(wanted, placed[0].bound.relation, verdicts[placed[0].name], schema)
         estimates = [_estimate(one, scans[one.name], verdicts[one.name].may) for one in placed]
         explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
-        return _Plan(
-            statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready, explanation, decimals
-        )
+        if searches:
+            explanation = replace(explanation, route=Route.LAMBDA, reason=searches.reason())
+        made = (statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready)
+        return _Plan(*made, explanation, decimals, searches)
 
     def _place(
-        self, statement: Statement, binding: Binding, caller: Caller | None
+        self, statement: Statement, binding: Binding, caller: Caller | None, searches: Searches
     ) -> tuple[tuple[_Placed, ...], tuple[tuple[str, str, str], ...], str]:
         """Each relation's place in the engine, the views in front of some, and the text that names them."""
-        placed: dict[tuple[str, AsOf | None], _Placed] = {}
+        placed: dict[tuple[str, AsOf | None, int | None], _Placed] = {}
         views: list[tuple[str, str, str]] = []
-        parts: list[tuple[int, int, str]] = []
+        parts: list[tuple[int, int, str]] = searches.parts()
         for ref in statement.refs:
             name = binding.names[ref]
             database, _, table = name.partition(".")
             front = (database, table) if ref.as_of is None else (_VERSIONS, f"r{ref.start}")
-            if (name, ref.as_of) not in placed:
+            mention = ref.start if searches.placed(ref.start) else None
+            if mention is not None:
+                front = (searching.PLACE, f"r{ref.start}")
+            key = (name, ref.as_of, mention)
+            if key not in placed:
                 rules = self._rules(caller, name) if self._rules is not None else None
                 place = front if rules is None else (_BEHIND, f"{'.'.join(front)}")
                 label = name if ref.as_of is None else f"{name}@{ref.as_of}"
-                made = _Placed(binding.of(ref), *place, label)
-                placed[name, ref.as_of] = made
+                made = _Placed(binding.of(ref), *place, label, mention)
+                placed[key] = made
                 if rules is not None:
                     views.append((*front, _view(made, rules)))
             else:
-                front = _front(placed[name, ref.as_of])
-            if ref.as_of is not None or ref.database is None:
+                front = _front(placed[key])
+            if ref.as_of is not None or ref.database is None or mention is not None:
                 alias = "" if ref.aliased else f" AS {quoted(ref.table)}"
                 parts.append((ref.start, ref.end, f"{quoted(front[0])}.{quoted(front[1])}{alias}"))
         return tuple(placed.values()), tuple(views), splice(statement.text, parts)
@@ -250,9 +280,34 @@ class Queries:
     ) -> Iterator[pa.RecordBatch]:
         if plan.ready is not None:
             return iter([plan.ready])
+        if plan.searches:
+            return self._searched(plan, limits, traffic, deadline)
+        return self._load_and_run(plan, limits, traffic, checked, deadline, Found())
+
+    def _searched(self, plan: _Plan, limits: Limits, traffic: Traffic, deadline: float) -> Iterator[pa.RecordBatch]:
+        """Wider each time, until the limit is met or every row was looked at. Only a root with a limit needs that."""
+        columns = {one.mention: plan.scans[one.name].columns for one in plan.placed if one.mention is not None}
+        for found in plan.searches.rounds(columns):
+            batches = self._load_and_run(plan, limits, traffic, {}, deadline, found)
+            if not found.missing:
+                return batches
+            held = list(batches)
+            if found.enough(sum(batch.num_rows for batch in held)):
+                return iter(held)
+        raise AssertionError
+
+    def _load_and_run(
+        self,
+        plan: _Plan,
+        limits: Limits,
+        traffic: Traffic,
+        checked: Mapping[str, tuple[CheckedIO, Inventory]],
+        deadline: float,
+        found: Found,
+    ) -> Iterator[pa.RecordBatch]:
         loaded: list[tuple[_Placed, list[pa.RecordBatch]]] = []
         held = 0
-        for one, batches in zip(plan.placed, self._loads(plan, traffic, checked), strict=True):
+        for one, batches in zip(plan.placed, self._loads(plan, traffic, checked, found), strict=True):
             held += _bytes(batches, plan.scans[one.name].columns)
             if held > limits.memory_bytes:
                 raise Invalid(
@@ -271,19 +326,30 @@ class Queries:
             session.add(one.database, one.table, one.bound.relation.arrow, batches)
         for view in plan.views:
             session.add_view(*view)
+        for function in found.functions:
+            session.add_function(function.name, function.arguments, function.result, function.call)
         frame = session.plan(plan.text, plan.parameters)
         return run(frame, deadline, limits)
 
     def _loads(
-        self, plan: _Plan, traffic: Traffic, checked: Mapping[str, tuple[CheckedIO, Inventory]]
+        self, plan: _Plan, traffic: Traffic, checked: Mapping[str, tuple[CheckedIO, Inventory]], found: Found
     ) -> Iterator[list[pa.RecordBatch]]:
         """Each relation's rows, in the plan's order; all are fetched side by side."""
 
         def load(one: _Placed) -> list[pa.RecordBatch]:
-            scan, chosen = plan.scans[one.name], plan.verdicts[one.name].may
-            reading = Reading(one.bound.relation, chosen, scan.columns, scan.predicate, scan.fetch)
+            relation, scan, chosen = one.bound.relation, plan.scans[one.name], plan.verdicts[one.name].may
+            if one.mention in found.rows:  # the vector table had all that is asked of them
+                kept = found.rows[one.mention].select(scan.columns)
+                kept = kept.cast(pa.schema([relation.arrow.field(name) for name in scan.columns]))
+                return [with_phantoms(batch, relation.arrow) for batch in kept.to_batches()]
+            predicate = scan.predicate
+            if one.mention in found.keys:
+                predicate = found.predicate(one.mention, predicate)
+                chosen = relation.inventory.judge(predicate, relation.schema).may
+            reading = Reading(relation, chosen, scan.columns, predicate, scan.fetch)
             with explained(one.label):
-                return self._reader.read(reading, traffic, checked[one.label][0] if checked else None)
+                read = self._reader.read(reading, traffic, checked[one.label][0] if checked else None)
+            return read if one.mention is None else found.restrict(one.mention, read)
 
         return map(load, plan.placed) if len(plan.placed) == 1 else self._pool.map(load, plan.placed)
 
@@ -301,7 +367,12 @@ class Queries:
         return found
 
     def _key(
-        self, statement: Statement, parameters: Parameters, binding: Binding, caller: Caller | None
+        self,
+        statement: Statement,
+        parameters: Parameters,
+        binding: Binding,
+        caller: Caller | None,
+        searches: Searches,
     ) -> Hashable | None:
         """All that an answer depends on; None if that cannot be said."""
         if statement.volatile:
@@ -316,17 +387,18 @@ class Queries:
             given = repr(parameters)
         rules = tuple(repr(self._rules(caller, name)) for name, *_ in snapshots) if self._rules else ()
         roles = tuple(map(str, caller.roles)) if caller is not None else None
-        return statement.normalised, given, snapshots, roles, rules
+        return statement.normalised, given, snapshots, roles, rules, searches.versions()
 
-    def _kept(self, kept: pa.Table, binding: Binding, limits: Limits) -> Answer:
+    def _kept(self, kept: pa.Table, binding: Binding, limits: Limits, searches: Searches) -> Answer:
         explanation = choose([], limits, answered=True)
         explanation = replace(explanation, reason="the same query was answered from the same snapshots before")
-        receipt = replace(self._stated(binding, Route.METADATA), cached=True)
+        receipt = replace(self._stated(binding, Route.METADATA), cached=True, searched=searches.receipt())
         return Answer(kept.schema, iter(kept.to_batches()), receipt, explanation)
 
     def _receipt(self, plan: _Plan, traffic: Traffic, evidence: Evidence | None) -> Receipt:
         receipt = self._stated(plan.binding, plan.explanation.route)
-        receipt = replace(receipt, requests=traffic.requests, bytes=traffic.bytes)
+        searched = plan.searches.receipt()
+        receipt = replace(receipt, requests=traffic.requests, bytes=traffic.bytes, searched=searched)
         if evidence is None:
             return receipt
         return replace(receipt, verified=True, objects=tuple(evidence.objects), proofs=dict(evidence.proofs))

@@ -104,7 +104,7 @@ class Reader:
         joined = pa.concat_tables(tables)
         if found < SMALL_ROWS * len(tables):  # many small pieces cost the engine more than one copy of them
             joined = joined.combine_chunks()
-        return [_with_phantoms(batch, relation.arrow) for batch in joined.to_batches()]
+        return [with_phantoms(batch, relation.arrow) for batch in joined.to_batches()]
 
     def _tables(self, task: _FileTask, files: Sequence[LiveFile], fetch: int | None) -> Iterator[pa.Table]:
         if fetch is not None or len(files) < 2:
@@ -357,7 +357,7 @@ def _plain(kind: Any) -> Any:
 _ZEROS = pa.py_buffer(bytes(1 << 16))
 
 
-def _with_phantoms(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def with_phantoms(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     given = set(batch.schema.names)
     count = batch.num_rows
     columns = [batch.column(f.name) if f.name in given else phantom(f.type, count) for f in schema]

@@ -24,7 +24,8 @@ class Receipt:
 
     `index`: the cut of the timeline that all tables without a version of their own were read at; None if each was
     read at its own newest state, and `fresh` says why. `snapshots`: by table, or `table@version`. `objects` and
-    `proofs` (index -> tlog-proof file) are there when the query was verified.
+    `proofs` (index -> tlog-proof file) are there when the query was verified. `searched`: which version of
+    each vector table was searched.
     """
 
     index: int | None
@@ -39,6 +40,7 @@ class Receipt:
     verified: bool = False
     objects: tuple[Checked, ...] = ()
     proofs: dict[int, Proof] = field(default_factory=dict)
+    searched: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: proofs are text files already."""
@@ -55,6 +57,8 @@ class Receipt:
         }
         if self.fresh is not None:
             record["fresh"] = self.fresh
+        if self.searched:
+            record["searched"] = self.searched
         if self.verified:
             record["objects"] = [
                 {"path": one.path, "length": one.length, "sha256": one.sha256, "index": one.index}

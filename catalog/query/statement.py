@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.errors import Invalid
+from catalog.query.search_operators import Operator, operators
 
 # What it does not know it takes for a command, and says so on stderr; here that is an error with a message of its own.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -67,6 +68,7 @@ class Statement:
     volatile: bool
     recursive: bool
     explain: bool = False
+    searches: tuple[Operator, ...] = ()
 
 
 def parse(sql: str) -> Statement:
@@ -92,7 +94,8 @@ def parse(sql: str) -> Statement:
     normalised = " ".join(_normal(token) for token in tokens)
     volatile = any(token.text.lower() in _VOLATILE for token in tokens if token.token_type != TokenType.STRING)
     recursive = any(node.args.get("recursive") for node in tree.find_all(exp.With))
-    return Statement(text, tree, refs, normalised, volatile, recursive, asked is not None)
+    searches = operators(tokens, tree)
+    return Statement(text, tree, refs, normalised, volatile, recursive, asked is not None, searches)
 
 
 def as_of_text(text: str) -> AsOf:

@@ -34,6 +34,7 @@ REFERENCE_OPERATIONS = frozenset(
         "schema",  # the current schema changed
         "transaction",  # main moved to what a transaction over several tables had staged
         "metadata",  # anything else in the table's metadata: properties, partition spec, expiry
+        "vectors",  # a vector table offers a version: see vector_moves.py for its fields
     }
 )
 TRANSACTION = "transaction"

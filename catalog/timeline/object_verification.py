@@ -12,6 +12,7 @@ counted as uncovered, and is no fault.
 
 Then the changes of each commit are computed again and compared with its leaf's changes_root, and the rows of each
 rewrite, in the files it took away and in those it added, with its rows_digest.
+Of vector tables, the head and Lance's manifests are compared (vector_verification.py).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from catalog.timeline.leaf import Leaf
 from catalog.timeline.moves import MetadataFile, TableState
 from catalog.timeline.store import Database
 from catalog.timeline.table_walk import Commit, TableWalk
+from catalog.timeline.vector_moves import VectorObjects, is_vectors
+from catalog.timeline.vector_verification import verify_vectors
 
 ATTESTATIONS_HELD = 256
 
@@ -80,6 +83,10 @@ class ObjectVerification:
             last = self._leaf_at(keys.table(uuid, state.sequence - 1))
             if state.dropped or state.metadata_location is None or last is None or last[0] < self.start:
                 continue
+            if is_vectors(state.name):
+                objects = VectorObjects(self.attestations.s3, self.attestations.bucket)
+                verify_vectors(self, objects, state, list(self._chain(uuid)))
+                continue
             walk = TableWalk(self, uuid, state.name, io)
             with crew_of() as crew:
                 walk.table(last, state.metadata_location, crew, held=state.held)
@@ -98,11 +105,8 @@ class ObjectVerification:
         schemas = MetadataFile.read(table.metadata_location, table.io).schemas
         ids = {digest: schema_id for schema_id, digest in schemas.items()}
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-        for key, _ in self.db.scan(keys.table(uuid), keys.after(keys.table(uuid)[:-8])):
-            index, leaf = self._leaf_at(key) or (-1, None)
-            if leaf is None or not self.start <= index < self.size:
-                continue
-            if leaf.changes_root is None and leaf.rows_digest is None:
+        for index, leaf in self._chain(uuid):
+            if not self.start <= index < self.size or (leaf.changes_root is None and leaf.rows_digest is None):
                 continue
             if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id} or leaf.schema_sha256 not in ids:
                 continue
@@ -205,6 +209,13 @@ class ObjectVerification:
         self.count(len(data))
         entries = {entry.path: entry for entry in found.entries}
         return replace(commit, entries=entries, manifest_list=found.manifest_list)
+
+    def _chain(self, uuid: str) -> Iterator[tuple[int, Leaf]]:
+        """The table's leaves, oldest first."""
+        for key, _ in self.db.scan(keys.table(uuid), keys.after(keys.table(uuid)[:-8])):
+            found = self._leaf_at(key)
+            if found is not None:
+                yield found
 
     def _leaf_at(self, key: bytes) -> tuple[int, Leaf] | None:
         stored = self.db.get(key)

@@ -31,6 +31,7 @@ from catalog.timeline.publish import CHECKPOINT, Published, Publisher
 from catalog.timeline.signer import Signer
 from catalog.timeline.store import Fenced, Place, Writer
 from catalog.timeline.survey import Finding, Survey
+from catalog.timeline.vector_moves import VectorObjects
 
 Request = TableMoved | NameIndex | MoveMark | PutMeta
 
@@ -97,13 +98,14 @@ class Sequencer:
         return self.handle([TableMoved(table=table) for table in tables])
 
     def sweep(self) -> Outcome:
-        """Catches up every table of the catalog and every one the timeline believes to be there."""
+        """Catches up every table of the catalog, every vector table, and all that the timeline believes to be there."""
         with explained("the catalog"):
             listed = [
                 ".".join(table)
                 for namespace in self._catalog.list_namespaces()
                 for table in self._catalog.list_tables(namespace)
             ]
+        listed += VectorObjects(self._attestations.s3, self._attestations.bucket).names()
         with self._one_at_a_time, self._or_let_go():
             living = Survey(self._open().db, self._catalog, self._attestations, 0).living()
         return self.catch_up(dict.fromkeys([*listed, *living]))

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.errors import Invalid, LakeError
+from catalog.errors import Invalid, LakeError, NotFound
 from catalog.summary import ROWS_DIGEST, TRANSACTION_PREFIX
 from catalog.timeline import keys
 from catalog.timeline.attest import Attestation, Attestations, Changed, ChangesOf
@@ -26,6 +26,7 @@ from catalog.timeline.leaf import MAIN, MOVES_OF_MAIN, Leaf
 from catalog.timeline.moves import Landing, MetadataFile, Move, TableState, dropped, moves
 from catalog.timeline.ordering import arrange, joined
 from catalog.timeline.store import Database
+from catalog.timeline.vector_moves import VectorHead, VectorObjects, head_key, is_vectors, vector_leaves
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LATEST_MS = 9_999_999_999_999  # as many digits as any time to come will have, for 260 years
@@ -92,10 +93,12 @@ class Survey:
         """The findings for the tables that moved. A table that is gone from the catalog has moved, too.
 
         Per table: GetTable and its metadata file, and if that is not the one last seen, an attestation for each
-        new snapshot. The other tables of a transaction that is met are looked at as well.
+        new snapshot. The other tables of a transaction that is met are looked at as well. Per vector table: its
+        head, and the manifest of each new version.
         """
         with ThreadPoolExecutor(WORKERS) as pool:
-            looks, findings, waiting = self._look_at(list(dict.fromkeys(names)), pool)
+            tables = [name for name in dict.fromkeys(names) if not is_vectors(name)]
+            looks, findings, waiting = self._look_at(tables, pool)
             for look in list(looks.values()):
                 try:
                     with explained(look.name):
@@ -104,7 +107,8 @@ class Survey:
                     self.failed[look.name] = error
                     waiting |= look.transactions.keys()
                     del looks[look.name]
-        return [*findings, *self._ordered(looks, waiting)]
+            vectors = map(self._vectors, [name for name in dict.fromkeys(names) if is_vectors(name)])
+            return [*findings, *self._ordered(looks, waiting), *(found for some in vectors for found in some)]
 
     def _look_at(self, names: list[str], pool: ThreadPoolExecutor) -> tuple[dict[str, _Look], list[Finding], set[str]]:
         """What there is to say of each table, the drops, and the transactions that are not complete yet.
@@ -256,6 +260,31 @@ class Survey:
             for leaf in leaves:
                 leaf.encode()  # what cannot be stored is found before others are joined with it
         return leaves
+
+    def _vectors(self, name: str) -> list[Finding]:
+        """A vector table's next leaves, by its head; it is gone with its head."""
+        objects, found = VectorObjects(self.attestations.s3, self.attestations.bucket), list[Finding]()
+        try:
+            try:
+                data = objects.read(head_key(name))
+            except NotFound:
+                return self._gone(name)
+            head, bearers = VectorHead.parse(data, name), self._bearers(name)
+            if bearers and bearers[-1] != head.uuid:  # dropped and made anew
+                found += self._drop(name, bearers[-1])
+            leaves, after = vector_leaves(
+                name,
+                objects.location(head_key(name)),
+                head,
+                self._state(head.uuid),
+                lambda offered: objects.attested(name, offered),
+                self.now_ms,
+            )
+        except LakeError as error:
+            self.failed[name] = error
+            return []
+        news = None if bearers[-1:] == [head.uuid] else (*bearers, head.uuid)
+        return [*found, Finding(name, head.uuid, tuple(leaves), after, news)] if leaves else found
 
     def _gone(self, name: str) -> list[Finding]:
         """A name the catalog does not know: its table was dropped, or renamed, or nobody ever saw it."""

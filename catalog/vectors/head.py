@@ -6,7 +6,9 @@ two refreshes one wins. Lance itself is never asked what its latest version is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
+from uuid import uuid4
 
 from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +38,8 @@ class Head(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     format: Literal["strandline/vectors@v1"] = "strandline/vectors@v1"
+    uuid: str = Field(default_factory=lambda: str(uuid4()))
+    """Its own: one that is dropped and made anew is another, in the timeline too."""
     table: str
     table_uuid: str
     column: str
@@ -52,6 +56,19 @@ class Head(BaseModel):
     @property
     def newest(self) -> Entry | None:
         return self.entries[-1] if self.entries else None
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """All columns of the source that lie beside the vectors: the key, the text, and those asked for."""
+        return tuple(dict.fromkeys([*self.key, self.column, *self.columns]))
+
+    def entry_for(self, snapshot_id: int, parent_of: Callable[[int], int | None]) -> Entry | None:
+        """The version for a snapshot: its own, or that of the nearest ancestor that was refreshed to."""
+        entries = {entry.snapshot_id: entry for entry in self.entries}
+        wanted: int | None = snapshot_id
+        while wanted is not None and wanted not in entries:
+            wanted = parent_of(wanted)
+        return None if wanted is None else entries[wanted]
 
 
 class Heads:

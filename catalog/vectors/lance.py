@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from datetime import timedelta
-from functools import cached_property
-from hashlib import sha256
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
 from typing import Any
 
 import boto3
@@ -15,7 +14,7 @@ import pyarrow as pa
 from catalog import places
 from catalog.errors import Conflict, LakeError, NotFound, Unavailable
 from catalog.settings import Settings
-from catalog.timeline.away import explained
+from catalog.timeline.vector_moves import VectorObjects, name_of
 from catalog.vectors.embedding import Vectors
 
 KEY = "_key"
@@ -24,7 +23,9 @@ VECTOR = "embedding"
 SNAPSHOT = "source_snapshot"
 """The Iceberg snapshot that the refresh which wrote the row went to."""
 
+OPEN_VERSIONS = 16
 _KEYS_AT_ONCE = 500
+_NEVER = timedelta(days=365 * 100)
 
 
 class Lance:
@@ -32,6 +33,8 @@ class Lance:
 
     def __init__(self, settings: Settings, s3: Any) -> None:
         self._settings, self._s3 = settings, s3
+        self._where = f"s3://{settings.bucket}/{places.VECTORS}"
+        self._opened = lru_cache(maxsize=OPEN_VERSIONS)(self.open)
 
     @cached_property
     def _db(self) -> Any:
@@ -39,6 +42,10 @@ class Lance:
         os.environ.setdefault("LANCEDB_LOG", "error")
         import lancedb
 
+        return lancedb.connect(self._where, storage_options=self._options, read_consistency_interval=timedelta(0))
+
+    @cached_property
+    def _options(self) -> dict[str, str]:
         # On AWS Lance finds the role's credentials by itself; elsewhere it is told those of every other client.
         credentials = boto3.Session().get_credentials()
         options = {"aws_region": self._settings.region}
@@ -49,8 +56,7 @@ class Lance:
                 "aws_access_key_id": credentials.access_key,
                 "aws_secret_access_key": credentials.secret_key,
             }
-        where = f"s3://{self._settings.bucket}/{places.VECTORS}"
-        return lancedb.connect(where, storage_options=options, read_consistency_interval=timedelta(0))
+        return options
 
     def create(self, id_: str, schema: pa.Schema) -> int:
         """An empty table, in place of whatever lies there: nobody reads what no head points to."""
@@ -62,12 +68,39 @@ class Lance:
     def drop(self, id_: str) -> None:
         self._call(id_, lambda: self._db.drop_table(id_, ignore_missing=True))
 
+    def at(self, id_: str, version: int) -> Any:
+        """A version to read from, kept open: what Lance has loaded of it serves the next search too."""
+        return self._opened(id_, version)
+
     def manifest_sha256(self, id_: str, version: int) -> str:
-        """SHA-256 of the manifest of a version: its name counts down from 2**64 - 1, so that the newest lists first."""
-        key = f"{places.VECTORS}{id_}.lance/_versions/{2**64 - 1 - version}.manifest"
-        with explained(key):
-            body = self._s3.get_object(Bucket=self._settings.bucket, Key=key)["Body"].read()
-        return sha256(body).hexdigest()
+        return VectorObjects(self._s3, self._settings.bucket).manifest(name_of(id_), version).sha256
+
+    def remove_versions(self, id_: str, kept: Collection[int], older_than: timedelta) -> int:
+        """Removes the versions before the last kept one that are not kept themselves, and files that only they need.
+
+        How many. Those younger than `older_than` stay: somebody may be reading one that a head still offered then.
+        """
+        import lance
+
+        def remove() -> int:
+            dataset = lance.dataset(f"{self._where}{id_}.lance", storage_options=self._options)
+            limit = datetime.now() - older_than  # Lance gives local times
+            there: list[Any] = list(dataset.versions())
+            old = [
+                int(found["version"])
+                for found in there
+                if found["version"] < max(kept) and found["version"] not in kept and found["timestamp"] < limit
+            ]
+            if old:
+                dataset.cleanup_old_versions(versions=old)
+            return len(old)
+
+        return int(self._call(id_, remove))
+
+    def asked(self, id_: str, search: Callable[[], pa.Table]) -> pa.Table:
+        """What a search finds; its errors in our words."""
+        found: pa.Table = self._call(id_, search)
+        return found
 
     @staticmethod
     def _call(id_: str, do: Any) -> Any:
@@ -121,7 +154,8 @@ class Chain:
 
     def optimize(self) -> None:
         """Merges small files and brings the indexes up to date; as many versions as that takes."""
-        self._table.optimize(cleanup_older_than=None)
+        # It would also remove versions older than a week, whether or not a head offers them: that is done elsewhere.
+        self._table.optimize(cleanup_older_than=_NEVER)
         self.version = int(self._table.version)
 
     def _step(self, version: int) -> None:

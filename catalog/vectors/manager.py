@@ -6,21 +6,27 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
 
 from catalog.errors import Conflict, Invalid, NotFound, Unverified
 from catalog.settings import Settings
 from catalog.tables.manager import Tables
+from catalog.timeline.proofs import Timeline
+from catalog.timeline.vector_moves import name_of
 from catalog.vectors.embedding import BUNDLED, Embedder, embedder_named
 from catalog.vectors.filters import checked_filter
 from catalog.vectors.head import Entry, Head, Heads
 from catalog.vectors.lance import Chain, Lance
+from catalog.vectors.proven import Verified, check_head
+from catalog.vectors.ranking import Ranking
 from catalog.vectors.refresh import Refresh
+from catalog.vectors.retention import GRACE, kept_entries
 from catalog.vectors.search import Mode, Question, answer
 
 ATTEMPTS = 5
@@ -29,13 +35,38 @@ INDEX_FROM_ROWS = 20_000
 
 
 class Vectors:
-    """The lake's vector tables. `bedrock` makes a client for Bedrock when a table asks for its models."""
+    """The lake's vector tables. `bedrock` makes a client for Bedrock when a table asks for its models.
 
-    def __init__(self, settings: Settings, s3: Any, tables: Tables, bedrock: Callable[[], Any] | None = None) -> None:
-        self._tables = tables
+    `moved` is told the name under which the timeline knows a vector table whose head was written; `timeline` gives the
+    timeline's reader, or None while there is no timeline.
+    """
+
+    grace = GRACE
+
+    def __init__(
+        self,
+        settings: Settings,
+        s3: Any,
+        tables: Tables,
+        bedrock: Callable[[], Any] | None = None,
+        *,
+        moved: Callable[[str], None] = lambda name: None,
+        timeline: Callable[[], Timeline | None] = lambda: None,
+    ) -> None:
+        self._tables, self._moved, self._timeline = tables, moved, timeline
         self._heads = Heads(s3, settings.bucket)
         self._lance = Lance(settings, s3)
         self._embedder = cache(lambda name: embedder_named(name, bedrock))
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """What queries in SQL ask of vector tables."""
+        return Ranking(
+            self._heads,
+            self._lance,
+            lambda model, words: self._embedder(model).embed([words])[0],
+            lambda table: _parents(self._tables.load(table)),
+        )
 
     def create(self, table: str, column: str, *, columns: Sequence[str] = (), embedder: str = BUNDLED) -> Head:
         """Embeds a text column. `columns` are kept beside it, to filter by and to show. Conflict if it exists.
@@ -63,6 +94,7 @@ class Vectors:
             dimensions=model.dimensions,
         )
         self._heads.write(head, None)
+        self._moved(name_of(head.id))
         return self.refresh(head.id)
 
     def refresh(self, id_: str, *, rebuild: bool = False) -> Head:
@@ -77,7 +109,10 @@ class Vectors:
         return self._retried(id_, attempt)
 
     def maintain(self, id_: str) -> Head:
-        """Compacts it, brings its indexes up to date, and builds the vector index once it pays. For jobs."""
+        """Compacts it, brings its indexes up to date, and builds the vector index once it pays. For jobs.
+
+        Versions that no snapshot of the source needs any more are withdrawn from the head, and removed an hour later.
+        """
 
         def attempt(head: Head, etag: str) -> Head:
             newest = _readable(head)
@@ -89,9 +124,16 @@ class Vectors:
             if newest.rows >= INDEX_FROM_ROWS and not indexed:
                 chain.index_vectors(max(1, round(math.sqrt(newest.rows))))
             chain.optimize()
-            return Refresh(self._lance, self._heads, self._model(head)).publish(head, etag, chain, newest.snapshot_id)
+            parents = _parents(self._tables.load(head.table))
+            if chain.version == newest.version and len(kept_entries(head, parents)) == len(head.entries):
+                return head
+            return Refresh(self._lance, self._heads, self._model(head)).publish(
+                head, etag, chain, newest.snapshot_id, lambda moved: kept_entries(moved, parents)
+            )
 
-        return self._retried(id_, attempt)
+        head = self._retried(id_, attempt)
+        self._lance.remove_versions(id_, {entry.version for entry in head.entries}, self.grace)
+        return head
 
     def search(
         self,
@@ -114,15 +156,14 @@ class Vectors:
         meaning = None
         if mode != "text":
             meaning = self._meaning(head, words, vector)
-        columns = {*head.key, head.column, *head.columns}
         question = Question(
             mode=mode,
             k=k,
             words=words,
             vector=meaning,
-            where=None if where is None else checked_filter(where, columns),
+            where=None if where is None else checked_filter(where, head.kept),
         )
-        return answer(self._lance.open(id_, entry.version), question)
+        return answer(self._lance.at(id_, entry.version), question)
 
     def describe(self, id_: str) -> Head:
         return self._heads.read(id_)[0]
@@ -134,13 +175,19 @@ class Vectors:
         """Removes it; its source is not touched. The head goes first: from then on nobody looks for the rest."""
         self._heads.read(id_)
         self._heads.remove(id_)
+        self._moved(name_of(id_))
         self._lance.drop(id_)
 
-    def verify(self, id_: str) -> None:
-        """Compares the manifests with the digests in the head; Unverified names the version that differs."""
-        for entry in self.describe(id_).entries:
+    def verify(self, id_: str) -> Verified:
+        """Compares Lance's manifests with the head, and the head with the timeline, as far as it is sequenced.
+
+        Unverified names the version that differs. One GET for each version, and a proof for each leaf.
+        """
+        head = self.describe(id_)
+        for entry in head.entries:
             if self._lance.manifest_sha256(id_, entry.version) != entry.manifest_sha256:
                 raise Unverified(f"the manifest of version {entry.version} of {id_} has been changed", subject=id_)
+        return check_head(head, self._timeline())
 
     def _meaning(self, head: Head, words: str | None, vector: Sequence[float] | None) -> Any:
         if vector is None:
@@ -158,21 +205,19 @@ class Vectors:
         """The version for a snapshot: its own, or that of the nearest ancestor that was refreshed to."""
         if as_of is None:
             return _readable(head)
-        entries = {entry.snapshot_id: entry for entry in head.entries}
-        source = self._tables.load(head.table)
-        wanted: int | None = as_of
-        while wanted is not None and wanted not in entries:
-            snapshot = source.snapshot_by_id(wanted)
-            wanted = None if snapshot is None else snapshot.parent_snapshot_id
-        if wanted is None:
+        found = head.entry_for(as_of, _parents(self._tables.load(head.table)).get)
+        if found is None:
             raise NotFound(f"{head.id} was never refreshed to snapshot {as_of} or before it", subject=head.id)
-        return entries[wanted]
+        return found
 
     def _retried(self, id_: str, attempt: Callable[[Head, str], Head]) -> Head:
         for tries_left in reversed(range(ATTEMPTS)):
             head, etag = self._heads.read(id_)
             try:
-                return attempt(head, etag)
+                moved = attempt(head, etag)
+                if moved is not head:
+                    self._moved(name_of(id_))
+                return moved
             except Conflict:
                 if not tries_left:
                     raise
@@ -184,3 +229,7 @@ def _readable(head: Head) -> Entry:
     if head.newest is None:
         raise NotFound(f"{head.id} holds nothing yet: its source is empty, or was never refreshed", subject=head.id)
     return head.newest
+
+
+def _parents(source: Table) -> dict[int, int | None]:
+    return {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in source.metadata.snapshots}

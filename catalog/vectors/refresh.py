@@ -11,7 +11,7 @@ A crash anywhere before the last step leaves versions that nobody reads, and the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,15 @@ class Refresh:
             chain = self._build(head, table, snapshot.snapshot_id)
         return self.publish(head, etag, chain, snapshot.snapshot_id)
 
-    def publish(self, head: Head, etag: str, chain: Chain, snapshot_id: int) -> Head:
-        """Makes the chain's last version the one to read."""
+    def publish(
+        self,
+        head: Head,
+        etag: str,
+        chain: Chain,
+        snapshot_id: int,
+        kept: Callable[[Head], Sequence[Entry]] = lambda head: head.entries,
+    ) -> Head:
+        """Makes the chain's last version the one to read. `kept`: which of the entries to go on offering."""
         entry = Entry(
             snapshot_id=snapshot_id,
             version=chain.version,
@@ -69,14 +76,15 @@ class Refresh:
         )
         earlier = [one for one in head.entries if one.snapshot_id != snapshot_id]
         moved = head.model_copy(update={"entries": tuple([*earlier, entry][-KEPT_ENTRIES:])})
+        moved = moved.model_copy(update={"entries": tuple(kept(moved))})
         self._heads.write(moved, etag)
         return moved
 
     def _build(self, head: Head, table: Table, snapshot_id: int) -> Chain:
         """From the whole source, a batch at a time."""
-        scan = table.scan(snapshot_id=snapshot_id, selected_fields=_fields(head))
+        scan = table.scan(snapshot_id=snapshot_id, selected_fields=head.kept)
         source = schema_to_pyarrow(scan.projection())
-        schema = lance_schema(source, _fields(head), head.dimensions)
+        schema = lance_schema(source, head.kept, head.dimensions)
         version = self._lance.create(head.id, schema)
         chain = Chain(self._lance.open(head.id), head.id, version)
         with scan.to_arrow_batch_reader() as batches:
@@ -88,7 +96,7 @@ class Refresh:
     def _follow(self, head: Head, newest: Entry, table: Table, snapshot_id: int) -> Chain:
         """From what changed."""
         changed = net_changes(table, newest.snapshot_id, snapshot_id)
-        source = pa.schema([changed.schema.field(name) for name in _fields(head)])
+        source = pa.schema([changed.schema.field(name) for name in head.kept])
         lance_table = self._lance.open(head.id)
         chain = Chain(lance_table, head.id, int(lance_table.version))
         if chain.version != newest.version:
@@ -97,7 +105,7 @@ class Refresh:
         rows = self._embedded(
             head,
             _side(changed.changes, "after", source),
-            lance_schema(source, _fields(head), head.dimensions),
+            lance_schema(source, head.kept, head.dimensions),
             snapshot_id,
         )
         chain.add(rows)
@@ -111,16 +119,11 @@ class Refresh:
         vectors = self._embedder.embed([text for text in texts if text is not None and text.strip()])
         columns = {
             KEY: pa.array(_keys(rows, head.key), pa.string()),
-            **{name: rows.column(name) for name in _fields(head)},
+            **{name: rows.column(name) for name in head.kept},
             VECTOR: vector_column(vectors.reshape(-1, head.dimensions)),
             SNAPSHOT: pa.array(np.full(len(rows), snapshot_id, np.int64)),
         }
         return pa.table(columns).cast(schema)
-
-
-def _fields(head: Head) -> tuple[str, ...]:
-    """What is read of the source; all of it is kept beside the vectors."""
-    return tuple(dict.fromkeys([*head.key, head.column, *head.columns]))
 
 
 def _side(changes: pa.Table, side: str, schema: pa.Schema) -> pa.Table:

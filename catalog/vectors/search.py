@@ -20,6 +20,8 @@ Mode: TypeAlias = Literal["vector", "text", "hybrid"]
 MAX_K = 1000
 # Each half of a hybrid search looks this much further than k: what is middling in both may be best overall.
 POOL = 5
+PROBES = 20
+"""How many of the index's lists are looked through at least; more, while fewer than k rows meet the filter."""
 SCORE = "score"
 
 
@@ -32,7 +34,7 @@ class Question:
     words: str | None = None
     vector: Vectors | None = None
     where: str | None = None
-    probes: int = 20
+    probes: int = PROBES
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= MAX_K:
@@ -59,7 +61,7 @@ def answer(table: Any, question: Question) -> pa.Table:
 
 
 def _by_meaning(query: Any, question: Question) -> Any:
-    return query.distance_type("cosine").nprobes(question.probes)
+    return query.distance_type("cosine").minimum_nprobes(question.probes).maximum_nprobes(0)
 
 
 def _scored(found: pa.Table) -> pa.Table:

@@ -5,7 +5,7 @@ USER root
 WORKDIR /opt/strandline
 COPY pyproject.toml README.md requirements/all.lock ./
 RUN python3 -m pip install --no-cache-dir uv==0.13.7 \
- && uv pip compile pyproject.toml --extra ingest --extra notes --extra query --constraint all.lock --generate-hashes -q -o image.lock \
+ && uv pip compile pyproject.toml --extra ingest --extra notes --extra query --extra vectors --constraint all.lock --generate-hashes -q -o image.lock \
  && uv pip install --system --no-cache --require-hashes -r image.lock
 COPY catalog ./catalog
 COPY spark_jobs ./spark_jobs

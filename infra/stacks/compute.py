@@ -68,7 +68,8 @@ class ComputeStack(Stack):
             sources.SqsEventSource(self.moved.queue, batch_size=10, max_concurrency=2, report_batch_item_failures=True)
         )
         bucket = self._storage.bucket
-        for prefix in (places.TABLES, places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE):
+        read = (places.TABLES, places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE, places.VECTORS)
+        for prefix in read:
             bucket.grant_read(sequencer.function, f"{prefix}*")
         for prefix in (places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE):
             bucket.grant_put(sequencer.function, f"{prefix}*")

@@ -39,6 +39,7 @@ SCHEDULES = (
     JobSchedule("medallion", "cron(7 * * * ? *)"),
     JobSchedule("compact", "cron(30 2 * * ? *)", timeout_minutes=360),
     JobSchedule("expire", "cron(30 4 * * ? *)"),
+    JobSchedule("vectors", "cron(0 5 * * ? *)"),
 )
 
 
@@ -111,12 +112,13 @@ class JobsStack(Stack):
             assumed_by=iam.ServicePrincipal("emr-serverless.amazonaws.com"),
         )
         bucket = self._storage.bucket
-        for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS):
+        for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS, places.VECTORS):
             bucket.grant_read(role, f"{prefix}*")
             bucket.grant_put(role, f"{prefix}*")
         for prefix in (places.TIMELINE, places.TIMELINE_STORE):  # whether a snapshot is sequenced is looked up here
             bucket.grant_read(role, f"{prefix}*")
-        bucket.grant_delete(role, f"{places.TABLES}*")
+        for prefix in (places.TABLES, places.VECTORS):  # what compaction replaced, and versions nobody needs
+            bucket.grant_delete(role, f"{prefix}*")
         self._compute.moved.queue.grant_send_messages(role)
         actions = [*READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase"]
         arns = [self.format_arn(service="glue", resource=what) for what in ("catalog", "database/*", "table/*")]

@@ -26,6 +26,7 @@ from joserfc.jwk import RSAKey
 from catalog.access.routes import ROUTES, SIGNED_PREFIX
 from catalog.changes import verify as verify_changes
 from catalog.changes.wire import from_ipc, from_json_lines
+from catalog.errors import LakeError
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.proof import read as read_proof
 from catalog.merkle.proof import verify as verify_proof
@@ -33,7 +34,7 @@ from catalog.merkle.tree import leaf_hash
 from catalog.merkle.verify import verify_consistency
 from infra.local.cloud import EmbeddedCloud
 from infra.local.endpoint import REGION
-from tests.e2e.flow import eventually
+from tests.e2e.flow import eventually, lake_of
 
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
@@ -408,6 +409,35 @@ class TestQueries:
         body = {"sql": f"select max(metres) as high from {table} where station <> $s", "parameters": {"s": "Brest"}}
         found = eventually(lambda: ok(api.post("/query", body))).json()
         assert found["rows"] == [{"high": 3.1}] and found["receipt"]["index"] >= 0
+
+    def test_a_search_is_a_query_too_and_its_vectors_are_sequenced(
+        self, api: Api, cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake, table = lake_of(cloud, monkeypatch), "gold.searched"
+        lake.tables.create(table, {"id": "long", "text": "string"}, mode="mor", key=["id"])
+        notes = ["the tide rises on the shore", "boil the rice and chop an onion"]
+        lake.tables.insert(table, [{"id": number, "text": text} for number, text in enumerate(notes)])
+        head = lake.vectors.create(table, "text")
+        cloud.wait_until_idle()
+
+        def sequenced() -> list[str]:
+            try:
+                return [leaf.operation for _, leaf in lake.timeline.commits_since(f"vectors/{head.id}")]
+            except LakeError:  # the reader is a second behind
+                return []
+
+        assert eventually(sequenced) == ["create", "vectors"]
+        sql = f"select id from {table} order by embedding <-> $q limit 1"
+        found = eventually(lambda: ok(api.post("/query", {"sql": sql, "parameters": {"q": "cooking"}}))).json()
+        assert found["rows"] == [{"id": 1}]
+        assert found["receipt"]["searched"][head.id]["version"] == head.entries[-1].version
+        by_vector = {"sql": sql, "parameters": {"q": [1.0] * head.dimensions}}
+        assert len(api.post("/query", by_vector).json()["rows"]) == 1
+        by_words = {"sql": f"select id from {table} where text @@ $w", "parameters": {"w": "tides"}}
+        assert api.post("/query", by_words).json()["rows"] == [{"id": 0}]
+        assert problem(api.post("/query", {**by_vector, "parameters": {"q": [1.0]}})) == (400, "invalid")
+        endless = {"sql": sql.partition("limit")[0], "parameters": {"q": "x"}}
+        assert problem(api.post("/query", endless)) == (400, "invalid")
 
     def test_a_query_over_what_may_not_be_read_finds_nothing(
         self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]

@@ -188,3 +188,20 @@ def test_tables_columns_and_words_are_completed(lake: Lake) -> None:
     assert TABLE in complete("SELECT 1 FROM sho") and TABLE in complete("SELECT 1 FROM tid")
     assert complete(f"SELECT 1 FROM {TABLE} WHERE stat")[0] == "station"
     assert "SELECT" in complete("sel")
+
+
+def test_a_search_is_a_query_too(lake: Lake) -> None:
+    table = "shore.logs"
+    lake.tables.create(table, {"id": "long", "text": "string"}, mode="mor", key=["id"])
+    notes = ["the tide rises on the shore", "boil the rice and chop an onion"]
+    lake.tables.insert(table, [{"id": number, "text": text} for number, text in enumerate(notes)])
+    lake.vectors.create(table, "text")
+    sequence(lake, table)
+    sql = f"SELECT id FROM {table} ORDER BY embedding <-> $q LIMIT 1"
+    answer = json.loads(run("-o", "json", "query", sql, "--param", "q=cooking").stdout)
+    assert answer["rows"] == [{"id": 1}] and answer["receipt"]["searched"][f"{table}.text"]["behind"] is False
+    assert "never on Spark" in run("query", f"EXPLAIN ROUTE {sql}", "--param", "q=cooking").stdout
+    by_words = run("query", f"SELECT id FROM {table} WHERE text @@ 'tides'", "--format", "json")
+    assert json.loads(by_words.stdout) == {"id": 0}
+    refused = command("query", f"SELECT id FROM {table} ORDER BY embedding <-> 'x'")
+    assert refused.returncode != 0 and "needs a LIMIT" in refused.stderr

@@ -22,7 +22,7 @@ from catalog.settings import Settings
 from catalog.summary import ROWS_DIGEST
 from catalog.timeline.attest import compute
 from infra.local.endpoint import Endpoint
-from spark_jobs import attest, backfill, compact, export, maintain, merge_changes, transform
+from spark_jobs import attest, backfill, compact, export, maintain, merge_changes, transform, vectors
 from spark_jobs.job import Arguments, Context, Job, Outcome, execute, parse
 from spark_jobs.rewriting import Rewriter
 from tests.spark.lakes import open_with, rows
@@ -308,3 +308,24 @@ def test_a_job_that_fails_leaves_its_report_with_the_reason(spark: SparkSession,
     kept = json.loads(lake.s3.get_object(Bucket=lake.settings.bucket, Key="jobs/failing/f1.json")["Body"].read())
     assert (kept["status"], kept["error"]["message"]) == ("failed", "note 17 has no title")
     assert [stage["rows"] for stage in kept["stages"]] == [3] and kept["lineage"][-1]["eventType"] == "FAIL"
+
+
+def test_vector_tables_follow_and_one_that_cannot_does_not_keep_the_others(
+    lake: Lake, runs: Runs, spark: SparkSession, namespace: str
+) -> None:
+    good, gone = f"{namespace}_v.good", f"{namespace}_v.gone"
+    for table in (good, gone):
+        lake.tables.create(table, {"id": "long", "text": "string"}, mode="mor", key=["id"])
+        lake.tables.insert(table, [{"id": 1, "text": "high tide"}])
+        lake.vectors.create(table, "text")
+    lake.tables.insert(good, [{"id": 2, "text": "low tide"}])
+    ids = [f"{gone}.text", f"{good}.text"]
+    report = runs(vectors, vectors=ids).report
+    assert [report["result"][id_]["rows"] for id_ in ids] == [1, 2]
+    assert [report["result"][id_]["moved"] for id_ in ids][1]
+    assert report["lineage"][-1]["inputs"] and report["stages"][-1]["rows"] == 2
+    lake.tables.drop(gone)
+    lake.tables.insert(good, [{"id": 3, "text": "neap tide"}])
+    outcome = execute(vectors.JOB, vectors.JOB.arguments(vectors=ids), spark, lake)
+    assert outcome.error is not None and gone in outcome.error.message
+    assert len(lake.vectors.search(f"{good}.text", "tide", k=9)) == 3

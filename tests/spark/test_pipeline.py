@@ -38,6 +38,17 @@ def everything(lake: Lake, prefix: str) -> dict[str, list[dict[str, Any]]]:
     return {spec.name: rows(lake, prefix + spec.name) for spec in (*DERIVED, REJECTS)}
 
 
+def embedded(lake: Lake, prefix: str) -> set[tuple[str, str]]:
+    """The notes in the vector table: a search with words for everything finds all of them."""
+    found = lake.vectors.search(f"{prefix}silver.processed_notes.text", "note", mode="vector", k=1000).to_pylist()
+    assert all({"title", "quality"} <= row.keys() for row in found)
+    return {(row["note_id"], row["text"]) for row in found}
+
+
+def noted(lake: Lake, prefix: str) -> set[tuple[str, str]]:
+    return {(row["note_id"], row["text"]) for row in rows(lake, prefix + "silver.processed_notes")}
+
+
 class Killed(BaseException):
     """Nothing in the job may catch it."""
 
@@ -75,7 +86,9 @@ def test_mended_tables_are_the_tables_made_anew_also_when_runs_were_killed(
     first = run(spark, lake, prefix=prefix, full=True)
     assert {how["how"] for how in first["result"].values()} == {"anew"}
     assert len(rows(lake, prefix + "silver.processed_notes")) == NOTES
-    assert run(spark, lake, prefix=prefix)["commits"] == []
+    again = run(spark, lake, prefix=prefix)
+    assert again["commits"] == [] and {how["how"] for how in again["result"].values()} == {"nothing new"}
+    assert embedded(lake, prefix) == noted(lake, prefix)
 
     edit(lake, prefix, world, chance, version=1)
     killed = 0
@@ -91,7 +104,9 @@ def test_mended_tables_are_the_tables_made_anew_also_when_runs_were_killed(
             lake.tables.alter(prefix + RAW_NOTES.name, add={"mood": "string"})
     assert killed > len(DERIVED) + 4
     mended = everything(lake, prefix)
-    assert run(spark, lake, prefix=prefix)["commits"] == []
+    again = run(spark, lake, prefix=prefix)
+    assert again["commits"] == [] and {how["how"] for how in again["result"].values()} == {"nothing new"}
+    assert embedded(lake, prefix) == noted(lake, prefix)
     assert [row["table_name"] for row in mended["silver.rejects"]].count("silver.processed_notes") == 1
     assert "silver.user_events" in {row["table_name"] for row in mended["silver.rejects"]}
 

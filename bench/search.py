@@ -1,0 +1,172 @@
+"""Search in SQL against LanceDB alone, on the same version of the same table at the same endpoint, turn by turn; and
+what a hybrid statement finds on a labelled set against its two halves.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import numpy as np
+import pyarrow as pa
+
+from bench.harness import Figure, p50, suite
+from bench.labelled import Question, labelled, ndcg
+from bench.query_world import Warehouse, no_timeline, warehouse
+from catalog.query.engine import Limits
+from catalog.query.queries import Queries
+from catalog.settings import Settings
+from catalog.timeline.attest import Attestations
+from catalog.vectors.embedding import WordLlamaEmbedder
+from catalog.vectors.lance import Lance
+from catalog.vectors.manager import Vectors
+from catalog.vectors.search import PROBES
+
+TABLE, LABELLED = "bench.notes", "bench.labelled"
+K, TURNS = 10, 200
+NEAREST = f"SELECT id FROM {TABLE} ORDER BY embedding <-> $q LIMIT {K}"
+
+BY_MEANING = f"SELECT id FROM {LABELLED} ORDER BY embedding <-> $q LIMIT {K}"
+BY_WORDS = f"""SELECT id FROM {LABELLED} WHERE text_score(text, $q) > 0
+               ORDER BY text_score(text, $q) DESC, id LIMIT {K}"""
+HYBRID = f"""
+WITH v AS (SELECT id, row_number() OVER (ORDER BY embedding <-> $q) AS place FROM {LABELLED}
+           ORDER BY embedding <-> $q LIMIT 50),
+     w AS (SELECT id, row_number() OVER (ORDER BY text_score(text, $q) DESC, id) AS place FROM {LABELLED}
+           WHERE text_score(text, $q) > 0 ORDER BY place LIMIT 50)
+SELECT coalesce(v.id, w.id) AS id FROM v FULL JOIN w ON v.id = w.id
+ORDER BY coalesce(1.0 / (60 + v.place), 0) + coalesce(1.0 / (60 + w.place), 0) DESC, id LIMIT {K}
+"""
+
+
+@suite("search")
+def run(quick: bool) -> Iterator[Figure]:
+    with warehouse() as house:
+        yield from _nearest(house, 20_000 if quick else 100_000)
+        yield from _hybrid(house)
+
+
+def _nearest(house: Warehouse, rows: int) -> Iterator[Figure]:
+    texts = _texts(rows)
+    writer = _vectors(house, house.url)
+    house.tables().create(TABLE, {"id": "long", "text": "string"}, key=["id"])
+    house.tables().insert(TABLE, pa.table({"id": np.arange(rows), "text": texts}))
+    began = time.perf_counter()
+    writer.create(TABLE, "text")
+    embedded = time.perf_counter()
+    head = writer.maintain(f"{TABLE}.text")
+    indexed = time.perf_counter()
+    assert head.newest is not None
+    house.publish()
+    vectors, queries = _reader(house)
+    model = WordLlamaEmbedder()
+    asked = model.embed([" ".join(_sentence(random.Random(-number - 1))) for number in range(TURNS)])
+    right = _exact(model.embed(texts), asked)
+    peer = Lance(_settings(house, house.fast_url), None).open(head.id, head.newest.version)
+    ours, theirs, our_hits, their_hits = list[float](), list[float](), 0, 0
+    for number, vector in enumerate(asked):
+        given = [float(one) for one in vector]
+        began_query = time.perf_counter()
+        found = queries.run(NEAREST, parameters={"q": given}).table().column("id").to_pylist()
+        ours.append(time.perf_counter() - began_query)
+        began_query = time.perf_counter()
+        query = peer.search(vector, vector_column_name="embedding").distance_type("cosine").nprobes(PROBES)
+        alone = query.select(["id", "_distance"]).limit(K).to_arrow().column("id").to_pylist()
+        theirs.append(time.perf_counter() - began_query)
+        our_hits += len(right[number] & set(found))
+        their_hits += len(right[number] & set(alone))
+    warm = slice(len(ours) // 4, None)
+    detail: dict[str, object] = {
+        "rows": rows,
+        "dimensions": head.dimensions,
+        "ours_ms": round(p50(ours[warm]) * 1000, 2),
+        "lancedb_ms": round(p50(theirs[warm]) * 1000, 2),
+        "embedding_s": round(embedded - began, 1),
+        "indexing_s": round(indexed - embedded, 1),
+        "peer": f"LanceDB, the same version, IVF_RQ, {PROBES} probes, opened once; turn by turn with ours",
+    }
+    recall, peers = our_hits / (K * TURNS), their_hits / (K * TURNS)
+    yield Figure("vector search in SQL, recall@10", recall, "", 0.95, "higher", {"lancedb": round(peers, 4)})
+    yield Figure("vector search in SQL, warm p50", p50(ours[warm]) / p50(theirs[warm]), "x LanceDB", 1.3, detail=detail)
+    assert vectors.describe(head.id).newest == head.newest
+
+
+def _hybrid(house: Warehouse) -> Iterator[Figure]:
+    texts, questions = labelled()
+    house.tables().create(LABELLED, {"id": "long", "text": "string"}, key=["id"])
+    house.tables().insert(LABELLED, pa.table({"id": np.arange(len(texts)), "text": texts}))
+    _vectors(house, house.url).create(LABELLED, "text")
+    house.publish()
+    _, queries = _reader(house)
+    scores = {
+        name: [_score(queries, sql, question) for question in questions]
+        for name, sql in {"hybrid": HYBRID, "meaning": BY_MEANING, "words": BY_WORDS}.items()
+    }
+    mean = {name: float(np.mean(found)) for name, found in scores.items()}
+    kinds = {
+        f"{name}, questions by {kind}": round(
+            float(np.mean([s for s, question in zip(found, questions, strict=True) if question.kind == kind])), 3
+        )
+        for name, found in scores.items()
+        for kind in ("meaning", "name", "both")
+    }
+    detail: dict[str, object] = {
+        "documents": len(texts),
+        "questions": len(questions),
+        **{f"ndcg@10 {name}": round(found, 4) for name, found in mean.items()},
+        **kinds,
+        "set": "made up and seeded: bench/labelled.py says how",
+    }
+    better = max(mean["meaning"], mean["words"])
+    yield Figure("hybrid statement, nDCG@10", mean["hybrid"] / better, "x its better half", 1.0, "higher", detail)
+
+
+def _score(queries: Queries, sql: str, question: Question) -> float:
+    found = queries.run(sql, parameters={"q": question.text}).table().column("id").to_pylist()
+    return ndcg(found, question.wanted)
+
+
+def _texts(count: int) -> list[str]:
+    return [" ".join(_sentence(random.Random(number))) for number in range(count)]
+
+
+def _sentence(chance: random.Random) -> list[str]:
+    """A dozen words of a topic or two, as notes have them: vectors that lie in loose clusters, not anywhere."""
+    words = _WORDS[chance.randrange(len(_WORDS))] + _WORDS[chance.randrange(len(_WORDS))]
+    return chance.choices(words, k=12)
+
+
+def _vocabulary() -> list[list[str]]:
+    words = sorted({word for text in labelled(4000)[0] for word in text.lower().split()})
+    chance = random.Random(5)
+    return [chance.sample(words, 14) for _ in range(300)]
+
+
+_WORDS = _vocabulary()
+
+
+def _exact(rows: Any, asked: Any) -> list[set[int]]:
+    nearest = np.argsort(-(asked @ rows.T), axis=1)[:, :K]
+    return [set(map(int, row)) for row in nearest]
+
+
+def _settings(house: Warehouse, url: str) -> Settings:
+    return Settings(stage="dev", region="us-east-1", endpoint_url=url, bucket=house.bucket, origin="bench/search")
+
+
+def _vectors(house: Warehouse, url: str, *, fast: bool = False) -> Vectors:
+    s3 = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
+    return Vectors(_settings(house, url), s3, house.tables(fast=fast))
+
+
+def _reader(house: Warehouse) -> tuple[Vectors, Queries]:
+    """Vectors and queries that read from the fast store alone, but for the catalog."""
+    vectors = _vectors(house, house.fast_url, fast=True)
+    client = boto3.client("s3", endpoint_url=house.url, region_name="us-east-1")
+    attestations = Attestations(client, house.bucket)
+    tables = house.tables(fast=True)
+    queries = Queries(tables, no_timeline, attestations, limits=Limits(6 << 30, 300.0), ranking=lambda: vectors.ranking)
+    return vectors, queries
