@@ -12,5 +12,6 @@ JOBS = {
     "merge_changes": "a table that follows another by its change feed",
     "backfill": "a stretch of days made anew",
     "export": "a table's rows as files",
+    "query": "a query too large for a function",
 }
 """Name, also of the module in spark_jobs, and what it does."""
