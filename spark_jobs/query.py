@@ -152,7 +152,7 @@ def _cast(column: Any, kind: Any) -> Any:
     if column.type == kind:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_decimal(kind) and column.type.scale > kind.scale:
-        column = pc.round(column, ndigits=kind.scale, round_mode="half_towards_infinity")
+        column = pc.round(column, ndigits=kind.scale, round_mode="towards_zero")  # as the other engine does
     if pa.types.is_timestamp(column.type) and pa.types.is_timestamp(kind) and column.type.tz and not kind.tz:
         column = column.cast(pa.timestamp(column.type.unit))  # the session's zone is UTC
     return column.cast(kind, safe=not pa.types.is_date(kind))

@@ -26,7 +26,7 @@ _SAME = (
     *(exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.VariancePop),
     *(exp.Corr, exp.CovarSamp, exp.CovarPop),
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
-    *(exp.Grouping, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
     *(exp.Abs, exp.Ceil, exp.Floor, exp.Round, exp.Sqrt, exp.Pow, exp.Ln, exp.Exp, exp.Greatest, exp.Least),
     *(exp.Upper, exp.Lower, exp.Length, exp.Substring, exp.Left, exp.Right, exp.Trim, exp.Concat, exp.ConcatWs),
     *(exp.Replace, exp.StrPosition, exp.SplitPart, exp.StartsWith, exp.EndsWith, exp.Pad, exp.Repeat, exp.Reverse),
@@ -73,6 +73,8 @@ def rewrite_types(tree: exp.Expr, *, exact_decimals: bool) -> exp.Expr:
             _wrap(node, lambda inner: exp.cast(inner, "double"))
         elif isinstance(node, exp.Cast):
             _cast(node)
+        elif isinstance(node, exp.Explode) and not isinstance(node.parent, exp.Alias | exp.Select):
+            raise Different("unnest inside an expression is not there: unnest in a subquery first")
         elif isinstance(node, exp.Any | exp.All):
             raise Different("ANY and ALL over a subquery are not there: write EXISTS or IN")
         elif isinstance(node, exp.WindowSpec) and str(node.args.get("kind", "")).upper() == "GROUPS":
@@ -268,6 +270,16 @@ def _element(node: exp.Bracket) -> None:
     node.replace(_typed(found, kind))
 
 
+def _average(node: exp.Avg) -> None:
+    """An average of decimals is cut off here and rounded there: four digits more, which the result's type cuts off."""
+    kind = node.this.type
+    if _kind(node.this) not in _DECIMALS or kind is None or len(kind.expressions) != 2:
+        return
+    precision, scale = (int(one.name) for one in kind.expressions)
+    if precision <= 26:
+        node.set("this", exp.cast(node.this.copy(), f"decimal({precision + 4}, {scale + 4})"))
+
+
 def _joined(node: exp.Expr) -> None:
     for one in (*_sides(node), *node.expressions):
         if isinstance(one, exp.Expr):
@@ -295,6 +307,7 @@ _REWRITES: dict[Any, Callable[[Any], None]] = {
     exp.Bracket: _element,
     exp.DPipe | exp.Concat | exp.ConcatWs: _joined,
     exp.Trim: _trim,
+    exp.Avg: _average,
 }
 
 
