@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -179,9 +179,22 @@ class Lake:
     @cached_property
     def queries(self) -> Queries:
         """SQL over the tables, as of any cut of the timeline. The engine is imported at first use."""
+        from catalog.query.history import History
         from catalog.query.queries import Queries  # an extra that most functions do not carry
+        from catalog.query.spark_runs import SparkRuns
+        from catalog.query.submitted import Submitted
 
-        return Queries(self.tables, lambda: self.timeline, self.attestations, ranking=lambda: self.vectors.ranking)
+        bucket = self.settings.bucket
+        return Queries(
+            self.tables,
+            lambda: self.timeline,
+            self.attestations,
+            history=History(self.s3, bucket),
+            submitted=Submitted(
+                self.s3, bucket, cache(lambda: SparkRuns(self.client("emr-serverless"), self.settings))
+            ),
+            ranking=lambda: self.vectors.ranking,
+        )
 
     def tidy(self, swept: Outcome, now_ms: int) -> None:
         """After a sweep: ends the transactions of writers that are gone, and forgets those of more than a day ago.

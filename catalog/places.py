@@ -32,6 +32,12 @@ REQUESTS = "requests/"
 RESULTS = "results/"
 """Answers too large for one response, fetched by a link; gone after a day."""
 
+QUERIES = f"{RESULTS}queries/"
+"""`results/queries/<id>/…`: queries that became jobs, their state and rows; gone after a day, as all results."""
+
+HISTORY = "history/"
+"""`history/queries/<shape>/…`: what was estimated of large queries and what happened; gone after ninety days."""
+
 RULES = "rules/"
 """`rules/<namespace>/<table>.json`: how landed files become rows."""
 

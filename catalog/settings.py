@@ -50,6 +50,8 @@ class Settings(BaseModel):
     moved_queue_url: str | None = Field(default=None, description='where writers say "table T moved"')
     landed_queue_url: str | None = Field(default=None, description="where S3 says that files landed")
     event_bus: str | None = Field(default=None, description="EventBridge bus for what the lake announces")
+    jobs_application: str | None = Field(default=None, description="EMR Serverless application that runs large queries")
+    jobs_role: str | None = Field(default=None, description="ARN of the role its runs have")
     principals: Json[dict[str, list[str]]] = Field(
         default={},
         description="ARNs of those who sign their requests to the API (`*` stands for anything) -> their roles",

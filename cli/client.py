@@ -78,6 +78,14 @@ class Problem(Exception):
         return cls(answer.status_code, kind, detail, answer.headers.get("x-request-id", ""), said)
 
 
+class Pending(Exception):
+    """A query became a job that is not done yet: its id fetches the rows later."""
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"query {query_id} runs as a job and is not done yet")
+        self.query_id = query_id
+
+
 class Client:
     """One lake behind one endpoint. Safe to share between threads.
 
@@ -284,17 +292,44 @@ class Client:
         parameters: Mapping[str, Any] | None = None,
         *,
         as_of: str | int | None = None,
+        engine: Literal["auto", "lambda", "spark"] = "auto",
+        wait_s: float | None = None,
+        idempotency_key: str | None = None,
     ) -> pa.Table:
-        """The rows of one statement, as Arrow; waits for a heavy one until it is done."""
-        body = {"sql": sql, "parameters": dict(parameters or {}), "as_of": as_of, "wait": True}
-        answer = self._rows("POST", "/query", {k: v for k, v in body.items() if v is not None})
-        while answer.status_code == 202:
-            self._sleep(float(answer.headers.get("retry-after", "1")))
-            answer = self._rows("GET", f"/queries/{quote(answer.json()['id'])}")
-        return _read_arrow(answer)
+        """The rows of one statement, as Arrow. One that becomes a job is waited for, `wait_s` at most: then `Pending`
+        says which it is, and `query_rows` has its rows later. Sent again with the same key it is the same job."""
+        body = {"sql": sql, "parameters": dict(parameters or {}), "as_of": as_of, "engine": engine}
+        given = {name: value for name, value in body.items() if value is not None}
+        answer = self._rows("POST", "/query", given, key=idempotency_key)
+        return self._awaited(answer, wait_s) if answer.status_code == 202 else _read_arrow(answer)
+
+    def query_status(self, query_id: str) -> dict[str, Any]:
+        """How a query that became a job stands: `status` is running, done, failed or cancelled."""
+        return self._json("GET", f"/queries/{quote(query_id)}", query={"rows": "false"})
+
+    def query_rows(self, query_id: str, *, wait_s: float | None = None) -> pa.Table:
+        """All rows of a query that became a job; waits for it like `query`."""
+        return self._awaited(self._rows("GET", f"/queries/{quote(query_id)}"), wait_s, query_id)
 
     def cancel_query(self, query_id: str) -> None:
         self._send("DELETE", f"/queries/{quote(query_id)}")
+
+    def _awaited(self, answer: httpx.Response, wait_s: float | None, query_id: str | None = None) -> pa.Table:
+        waited = 0.0
+        while answer.status_code == 202:
+            query_id = str(answer.json()["id"])
+            if wait_s is not None and waited >= wait_s:
+                raise Pending(query_id)
+            pause = float(answer.headers.get("retry-after", "1"))
+            self._sleep(pause)
+            waited += pause
+            answer = self._rows("GET", f"/queries/{quote(query_id)}")
+        tables = [_read_arrow(answer)]
+        while (token := answer.headers.get("strandline-next")) is not None:
+            assert query_id is not None
+            answer = self._rows("GET", f"/queries/{quote(query_id)}", query={"page": token})
+            tables.append(_read_arrow(answer))
+        return pa.concat_tables(tables)
 
     def search(self, table: str, column: str, **wanted: Any) -> pa.Table:
         """`text`, `vector`, `mode` (vector, text, hybrid), `where`, `limit`: the nearest rows, as Arrow."""
@@ -323,14 +358,23 @@ class Client:
         receipt: Receipt = found  # type: ignore[assignment]
         return receipt
 
-    def _rows(self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> httpx.Response:
+    def _rows(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> httpx.Response:
         """An answer that may lie elsewhere: then it is fetched from there, without our token."""
-        answer = self._send(method, path, body, query=query, accept=f"{ARROW}, application/json;q=0.5")
+        answer = self._send(method, path, body, query=query, key=key, accept=f"{ARROW}, application/json;q=0.5")
         if answer.status_code != 303:
             return answer
         there = self._attempt(lambda: self._http.get(answer.headers["location"]))
         if there.is_error:
             raise Problem(there.status_code, "result_lost", "the answer is no longer where it was: ask again")
+        if "strandline-next" in answer.headers:  # where a page lies says nothing of the next one
+            there.headers["strandline-next"] = answer.headers["strandline-next"]
         return there
 
     def _pages(self, path: str, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ def estimate(
     stage: Annotated[str | None, typer.Option(help="A stage of cdk.json; by default the one it names.")] = None,
     size: Annotated[str | None, typer.Option(help="idle, small, medium or large, line by line.")] = None,
 ) -> None:
-    """Dollars a month by list prices (infra/cost/prices.json), idle and for three sizes of lake."""
+    """Dollars a month by list prices (catalog/prices.json), idle and for three sizes of lake."""
     from infra.app import build_app
     from infra.cost.estimate import Inventory
     from infra.cost.estimate import estimate as estimated

@@ -10,20 +10,23 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 from rich.markup import escape
 
-from catalog.errors import Invalid
+from catalog.errors import Invalid, Unavailable
 from cli.opened import add_command, opened
 from cli.output import Output
 from cli.words import pairs
 
 if TYPE_CHECKING:
+    from catalog.lake import Lake
     from catalog.query.results import Answer, Receipt
+    from catalog.query.submitted import Status
 
 SHOWN_ROWS = 1000
+Engine = Literal["auto", "lambda", "spark"]
 
 
 class RowsFormat(StrEnum):
@@ -42,12 +45,14 @@ def register(app: typer.Typer) -> None:
         'query "SELECT * FROM silver.tides" --as-of 2026-03-01 --format parquet --out tides.parquet',
         'query "SELECT sum(metres) FROM silver.tides" --verify',
         'query "SELECT * FROM silver.tides" --explain',
+        'query "SELECT * FROM silver.tides" --engine spark --wait 600',
+        "query --result 4f1c2d",
     )
 
 
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(help="The SELECT; `-` reads it from stdin.")],
+    sql: Annotated[str | None, typer.Argument(help="The SELECT; `-` reads it from stdin.")] = None,
     as_of: Annotated[
         str | None, typer.Option(help="The whole query as of @INDEX of the timeline, a time, or a name.")
     ] = None,
@@ -58,17 +63,34 @@ def query(
     receipt: Annotated[bool, typer.Option("--receipt", help="Say on stderr what the answer was made from.")] = False,
     format_: Annotated[RowsFormat | None, typer.Option("--format", help="How the rows are written.")] = None,
     out: Annotated[Path | None, typer.Option(help="A file to write the rows to, instead of stdout.")] = None,
+    engine: Annotated[Engine, typer.Option(help="The cheapest place, this process alone, or a Spark job.")] = "auto",
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a Spark job.")] = 3600.0,
+    result: Annotated[str | None, typer.Option(help="Instead of SQL: the id of a query that became a job.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="With --result: end it, and forget its rows.")] = False,
 ) -> None:
     """Ask the lake one question in SQL. The answer is of one moment of the timeline: the newest, or --as-of."""
-    text = sys.stdin.read() if sql == "-" else sql
+    if (sql is None) == (result is None) or (cancel and result is None):
+        raise Invalid("give the SELECT, or --result with the id of one that became a job")
+    text = sys.stdin.read() if sql == "-" else sql or ""
     with opened(context) as (lake, output):
-        options = {"parameters": parameters(param or ()), "as_of": moment(as_of), "fresh": fresh}
+        if result is not None and cancel:
+            lake.queries.cancel(result)
+            output.data({"id": result, "status": "cancelled"}, f"{result} is cancelled.")
+            return
+        options: Any = {"parameters": parameters(param or ()), "as_of": moment(as_of), "fresh": fresh}
         if explain:
             explained = lake.queries.explain(text, **options)
             output.data(explained.as_dict(), escape("\n".join(explained.lines())))
             return
+        from catalog.query.submitted import Status
+
         with output.progress("asking …"):
-            answer = lake.queries.run(text, **options, verify=verify)
+            found = (
+                lake.queries.status(result)
+                if result is not None
+                else lake.queries.ask(text, engine=engine, verify=verify, **options)
+            )
+            answer = submitted(lake, found, wait) if isinstance(found, Status) else found
         if output.is_json and format_ is None and out is None:
             rows = list(json_rows(answer))
             output.data({"columns": answer.schema.names, "rows": rows, "receipt": answer.receipt.as_dict()})
@@ -76,6 +98,18 @@ def query(
         write(answer, format_ or _by_suffix(out), out, output)
         if receipt or verify:
             typer.echo(receipt_line(answer.receipt), err=True)
+
+
+def submitted(lake: Lake, found: Status, wait: float) -> Answer:
+    """The answer of a query that became a job, once it is done. Unavailable, with its id, if it is not in time."""
+    if found.status == "running":
+        found = lake.queries.wait(found.id, wait)
+    if found.status == "running":
+        raise Unavailable(
+            f"query {found.id} runs as a job ({found.detail}): fetch it with `strandline query --result {found.id}`",
+            subject=found.id,
+        )
+    return lake.queries.answer(found.id)
 
 
 def parameters(texts: Sequence[str]) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ENDPOINT, TOKEN = "STRANDLINE_ENDPOINT", "STRANDLINE_TOKEN"
 TableName = Annotated[str, typer.Argument(help="The table, DATABASE.TABLE.")]
 Key = Annotated[str | None, typer.Option("--idempotency-key", help="Done once, however often it is sent.")]
+Engine = Literal["auto", "lambda", "spark"]
 _OURS = {"unauthenticated": Denied, "throttled": Unavailable, "too_large": Invalid}
 
 
@@ -49,6 +50,7 @@ def register(app: typer.Typer) -> None:
     add_command(group, delete, "api delete silver.tides 'metres > 3' --yes")
     add_command(group, rows, "api rows silver.tides --limit 5", "api rows silver.tides --where 'metres > 3'")
     add_command(group, query, "api query 'select count(*) from silver.tides'", "api query @report.sql --as-of q1")
+    add_command(group, result, "api result 4f1c2d", "api result 4f1c2d --status", "api result 4f1c2d --cancel")
     add_command(group, commits, "api commits silver.tides", "api commits silver.tides --since 7")
     add_command(group, proof, "api proof 42 --to 42.tlog-proof", "api proof --snapshot 5551234")
     add_command(group, changes, "api changes silver.tides", "api changes silver.tides --since 3")
@@ -72,7 +74,7 @@ def connected(context: typer.Context) -> Iterator[tuple[Client, Output]]:
     """The client, and the API's problems as the lake's own errors: so with the same exit codes."""
     import httpx
 
-    from cli.client import Client, Problem
+    from cli.client import Client, Pending, Problem
 
     given: Target = context.meta["target"]
     if given.endpoint is None:
@@ -84,6 +86,9 @@ def connected(context: typer.Context) -> Iterator[tuple[Client, Output]]:
             yield client, context.obj
     except Problem as problem:
         raise _error(problem) from None
+    except Pending as pending:
+        said = f"query {pending.query_id} runs as a job: fetch it with `strandline api result {pending.query_id}`"
+        raise Unavailable(said, subject=pending.query_id) from None
     except httpx.TransportError as error:
         raise Unavailable(f"{given.endpoint} does not answer: {error}", subject=given.endpoint) from None
     except httpx.InvalidURL as error:
@@ -200,12 +205,33 @@ def query(
     context: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT; `@FILE` reads it from there.")],
     as_of: Annotated[str | None, typer.Option(help="A time, an index of the timeline, or a name.")] = None,
+    engine: Annotated[Engine, typer.Option(help="The cheapest place, the function alone, or a Spark job.")] = "auto",
+    wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for a job.")] = None,
 ) -> None:
-    """Run one statement."""
+    """Run one statement. One that became a job and is not done in time is fetched with `strandline api result ID`."""
     text = Path(sql[1:]).read_text() if sql.startswith("@") else sql
     with connected(context) as (client, output):
-        found = client.query(text, as_of=as_of)
+        found = client.query(text, as_of=as_of, engine=engine, wait_s=wait)
         output.table(found.to_pylist(), found.column_names)
+
+
+def result(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help="The query's id, as `api query` printed it.")],
+    wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for it.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Only how it stands.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End it and forget its rows.")] = False,
+) -> None:
+    """The rows of a query that became a job."""
+    with connected(context) as (client, output):
+        if cancel:
+            client.cancel_query(id)
+            output.data({"id": id, "status": "cancelled"}, f"{id} is cancelled.")
+        elif status:
+            output.data(client.query_status(id))
+        else:
+            found = client.query_rows(id, wait_s=wait)
+            output.table(found.to_pylist(), found.column_names)
 
 
 def commits(

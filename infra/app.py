@@ -23,9 +23,9 @@ def build_app(context: dict[str, Any] | None = None, outdir: str | None = None) 
     stage = load_stage(app.node.try_get_context("stage"), settings)
     storage = StorageStack(app, stage.resource("storage"), stage=stage)
     compute = ComputeStack(app, stage.resource("compute"), stage=stage, storage=storage)
-    api = ApiStack(app, stage.resource("api"), stage=stage, storage=storage, compute=compute)
+    jobs = JobsStack(app, stage.resource("jobs"), stage=stage, storage=storage, compute=compute)
+    api = ApiStack(app, stage.resource("api"), stage=stage, storage=storage, compute=compute, jobs=jobs)
     ObserveStack(app, stage.resource("observe"), stage=stage, api_id=api.api.ref)
-    JobsStack(app, stage.resource("jobs"), stage=stage, storage=storage, compute=compute)
     for key, value in stage.tags().items():
         Tags.of(app).add(key, value)
     return app

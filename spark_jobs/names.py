@@ -13,5 +13,6 @@ JOBS = {
     "backfill": "a stretch of days made anew",
     "export": "a table's rows as files",
     "vectors": "vector tables refreshed, compacted and indexed",
+    "query": "a query too large for a function",
 }
 """Name, also of the module in spark_jobs, and what it does."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -41,6 +41,11 @@ class Receipt:
     objects: tuple[Checked, ...] = ()
     proofs: dict[int, Proof] = field(default_factory=dict)
     searched: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Of a query that was not verified: what `as_dict` made of its receipt."""
+        return cls(**{**record, "route": Route(record["route"])})
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: proofs are text files already."""

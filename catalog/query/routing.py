@@ -1,23 +1,19 @@
 """Where a query is cheapest: its metadata, this process, or Spark. Arithmetic over sizes known before anything is read.
 
-Prices and speeds are constants here, in one place; what was estimated and what happened is logged with every query,
-so that they can be tuned from history.
+Prices are those of catalog.prices, speeds are constants here; what was estimated and what happened is logged with every
+query, and kept of every large one (catalog.query.history), so that they can be tuned from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
+from catalog.prices import dollars_for
 from catalog.query.engine import Limits
 
-# us-east-1, USD, November 2026.
-LAMBDA_GB_SECOND = 0.0000166667
-S3_GET = 0.0000004
-EMR_VCPU_HOUR = 0.052624
-EMR_GB_HOUR = 0.0057785
 SPARK_VCPUS, SPARK_GB = 12, 48  # a driver and two executors of 4 vCPUs and 16 GB each
 SPARK_START_S = 60.0
 
@@ -63,6 +59,14 @@ class Explanation:
     seconds: dict[str, float]
     dollars: dict[str, float]
     limits: dict[str, float]
+    seen: tuple[str, ...] = ()
+    """How such queries went before, for people."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """What `as_dict` made, read back from JSON."""
+        tables = tuple(TableEstimate(**{**one, "columns": tuple(one["columns"])}) for one in record["tables"])
+        return cls(**{**record, "route": Route(record["route"]), "tables": tables, "seen": tuple(record["seen"])})
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"route": str(self.route)}
@@ -81,7 +85,7 @@ class Explanation:
         )
         for name, seconds in self.seconds.items():
             said.append(f"{name:<8} about {seconds:.2f} s, ${self.dollars[name]:.6f}")
-        return said
+        return [*said, *self.seen]
 
 
 def choose(
@@ -98,14 +102,14 @@ def choose(
     spark = SPARK_START_S + read / SPARK_BYTES_S
     gigabytes = limits.memory_bytes / 0.6 / (1 << 30)
     seconds = {"lambda": here, "spark": spark}
-    dollars = {
-        "lambda": here * gigabytes * LAMBDA_GB_SECOND + requests * S3_GET,
-        "spark": max(spark, 60.0) / 3600 * (SPARK_VCPUS * EMR_VCPU_HOUR + SPARK_GB * EMR_GB_HOUR) + requests * S3_GET,
-    }
+    lambda_second = gigabytes * dollars_for("lambda.gb_second")
+    spark_hour = SPARK_VCPUS * dollars_for("emr.vcpu_hour") + SPARK_GB * dollars_for("emr.gb_hour")
+    gets = requests * dollars_for("s3.read")
+    dollars = {"lambda": here * lambda_second + gets, "spark": max(spark, 60.0) / 3600 * spark_hour + gets}
     route, reason = _route(answered, read, memory, here, limits, limit_bytes)
     if answered:
         seconds = {"metadata": 0.01}
-        dollars = {"metadata": 0.01 * gigabytes * LAMBDA_GB_SECOND}
+        dollars = {"metadata": 0.01 * lambda_second}
     bounds = {"memory_bytes": float(limits.memory_bytes), "seconds": limits.seconds}
     if limit_bytes is not None:
         bounds["bytes"] = float(limit_bytes)

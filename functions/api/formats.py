@@ -53,16 +53,22 @@ def read_rows(media_type: str, body: bytes) -> Any:
     raise Refusal(415, "unsupported_media_type", f"rows come as {', '.join(ROWS_IN)}, not as {media_type}")
 
 
-def send_rows(rows: pa.Table, *, more: bool, receipt: dict[str, Any] | None = None) -> Response[Any]:
-    """The rows as the caller's Accept asks for them; JSON if it says nothing. A short receipt is a header, too."""
+def send_rows(
+    rows: pa.Table, *, more: bool, receipt: dict[str, Any] | None = None, following: str | None = None
+) -> Response[Any]:
+    """The rows as the caller's Accept asks for them; JSON if it says nothing. A short receipt is a header, too; so is
+    `following`, the token of the next page."""
     media_type = accepted(ROWS_OUT)
     if media_type == JSON:
         listed = [plain(row) for row in rows.to_pylist()]
         shown = {"columns": rows.column_names, "rows": listed, "more": more} | ({"receipt": receipt} if receipt else {})
+        shown |= {"next": following} if following else {}
         body = json.dumps(shown, separators=(",", ":")).encode()
     else:
         body = _WRITERS[media_type](rows)
     headers = {"Strandline-More": str(more).lower(), "Vary": "Accept"}
+    if following is not None:
+        headers["Strandline-Next"] = following
     said = json.dumps(receipt, separators=(",", ":")) if receipt else ""
     if 0 < len(said) <= MAX_RECEIPT_BYTES:
         headers["Strandline-Receipt"] = said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 NAME = r"^[a-z0-9_]{1,128}\.[a-z0-9_]{1,128}$"
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -114,7 +114,8 @@ class ReceiptOut(Out):
 class RowsOut(Out):
     columns: list[str]
     rows: list[dict[str, Any]]
-    more: bool = Field(description="there are rows beyond the limit")
+    more: bool = Field(description="there are rows beyond the limit, or on the next page")
+    next: str | None = Field(default=None, description="of a query that became a job: the next page")
     receipt: dict[str, Any] | None = Field(default=None, description="of a query: from which state it was answered")
 
 
@@ -279,14 +280,31 @@ class QueryIn(In):
     )
     verify: bool = Field(default=False, description="hash every object that is read and compare it with the timeline")
     fresh: bool = Field(default=False, description="each table's own newest state, sequenced or not")
-    wait: bool = Field(default=True, description="answer with the rows if they are there in time")
+    engine: Literal["auto", "lambda", "spark"] = Field(
+        default="auto", description="where it runs: the cheapest place, here or not at all, or as a job"
+    )
+    wait: float = Field(default=0, ge=0, le=20, description="seconds to wait for a job before answering 202")
 
 
 class QueryOut(Out):
+    """How a query that became a job stands. `detail`: the engine's state while it runs, the reason if it failed."""
+
     id: str
     status: Literal["running", "done", "failed", "cancelled"]
-    route: str | None = None
-    reason: str | None = None
+    detail: str | None = None
+    route: Literal["spark"] = "spark"
+    reason: str = Field(description="why it runs there")
+    submitted_ms: int
+    estimated_bytes: int
+    estimated_seconds: float
+    seconds: float | None = Field(default=None, description="from its submission to its result")
+    rows: int | None = None
+    bytes: int | None = Field(default=None, description="of its result")
+    receipt: dict[str, Any] = Field(description="from which state of the lake it is answered")
+
+
+class QueryRows(RootModel[RowsOut | QueryOut]):
+    """Rows; or with `rows=false` how the query stands."""
 
 
 class SearchIn(In):

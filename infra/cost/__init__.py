@@ -1,1 +1,1 @@
-"""What the lake costs a month: quantities from the templates and a workload, times a price list kept here."""
+"""What the lake costs a month: quantities from the templates and a workload, times the prices of catalog.prices."""

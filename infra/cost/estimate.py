@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from catalog.prices import load_prices
 from infra.cost.workload import (
     API_REQUEST,
     COMMIT,
@@ -25,7 +25,6 @@ from infra.cost.workload import (
     Workload,
 )
 
-PRICES = Path(__file__).with_name("prices.json")
 MINUTES = {"minute": 1, "hour": 60, "day": 24 * 60}
 
 
@@ -87,10 +86,6 @@ def estimate(inventory: Inventory, workload: Workload, prices: dict[str, float] 
         for name, quantity in quantities.items()
     ]
     return sorted(lines, key=lambda line: -line.dollars)
-
-
-def load_prices(path: Path = PRICES) -> dict[str, float]:
-    return {name: float(entry["dollars"]) for name, entry in json.loads(path.read_text())["prices"].items()}
 
 
 def handler_of(function: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from catalog.access.routes import ROUTES, SIGNED_PREFIX
 from catalog.settings import variable_of
 from infra.stacks.compute import READ_GLUE, ComputeStack
 from infra.stacks.functions import LakeFunction
+from infra.stacks.jobs import JobsStack
 from infra.stacks.storage import StorageStack
 from infra.stage import Stage
 
@@ -35,11 +36,18 @@ class ApiStack(Stack):
     """No CORS: no browser of another origin has business here."""
 
     def __init__(
-        self, scope: Construct, id: str, *, stage: Stage, storage: StorageStack, compute: ComputeStack
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        stage: Stage,
+        storage: StorageStack,
+        compute: ComputeStack,
+        jobs: JobsStack,
     ) -> None:
         super().__init__(scope, id)
         self._stage = stage
-        self._storage, self._compute = storage, compute
+        self._storage, self._compute, self._jobs = storage, compute, jobs
         # Parameters, because only the deployment knows its issuer: another account's, or the embedded cloud's own.
         issuer = CfnParameter(self, "Issuer", default=stage.issuer, description="OIDC issuer of the callers' tokens")
         audience = CfnParameter(self, "Audience", default=stage.audience, description="what their tokens are for")
@@ -69,6 +77,8 @@ class ApiStack(Stack):
             extra="api",
             environment={
                 **self._compute.settings(),
+                variable_of("jobs_application"): self._jobs.application.attr_application_id,
+                variable_of("jobs_role"): self._jobs.role.role_arn,
                 variable_of("principals"): json.dumps(self._stage.principals, sort_keys=True),
             },
             timeout=Duration.seconds(TIMEOUT_S),
@@ -84,13 +94,16 @@ class ApiStack(Stack):
             places.VECTORS,
             places.REQUESTS,
             places.RESULTS,
+            places.HISTORY,
         ):
             bucket.grant_read(function, f"{prefix}*")
         # Landing and results by links that carry this role's permission; the rest as every writer of tables does.
         written = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS)
-        for prefix in (*written, places.LANDING, places.REQUESTS, places.RESULTS):
+        for prefix in (*written, places.LANDING, places.REQUESTS, places.RESULTS, places.HISTORY):
             bucket.grant_put(function, f"{prefix}*")
-        bucket.grant_delete(function, f"{places.TABLES}*")
+        for prefix in (places.TABLES, places.QUERIES):  # a cancelled query's rows are forgotten
+            bucket.grant_delete(function, f"{prefix}*")
+        self._may_run_queries(function)
         moved = self._compute.moved.queue
         moved.grant_send_messages(function)
         moved.grant(function, "sqs:GetQueueAttributes")
@@ -104,6 +117,23 @@ class ApiStack(Stack):
             )
         )
         return api
+
+    def _may_run_queries(self, function: iam.IGrantable) -> None:
+        """Runs of the one application, under the one role: no other job, no other application."""
+        application, role = self._jobs.application.attr_arn, self._jobs.role.role_arn
+        for statement in (
+            iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[application]),
+            iam.PolicyStatement(
+                actions=["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun"],
+                resources=[f"{application}/jobruns/*"],
+            ),
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[role],
+                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+            ),
+        ):
+            function.grant_principal.add_to_principal_policy(statement)
 
     def _integration(self) -> apigateway.CfnIntegration:
         function = self._function.function

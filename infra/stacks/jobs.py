@@ -115,6 +115,11 @@ class JobsStack(Stack):
         for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS, places.VECTORS):
             bucket.grant_read(role, f"{prefix}*")
             bucket.grant_put(role, f"{prefix}*")
+        # A query's job reads what was asked, writes its rows, and takes them back if it was cancelled meanwhile.
+        bucket.grant_read(role, f"{places.QUERIES}*")
+        bucket.grant_delete(role, f"{places.QUERIES}*")
+        for prefix in (places.QUERIES, places.HISTORY):
+            bucket.grant_put(role, f"{prefix}*")
         for prefix in (places.TIMELINE, places.TIMELINE_STORE):  # whether a snapshot is sequenced is looked up here
             bucket.grant_read(role, f"{prefix}*")
         for prefix in (places.TABLES, places.VECTORS):  # what compaction replaced, and versions nobody needs

@@ -40,6 +40,7 @@ class StorageStack(Stack):
                 s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30)),
                 s3.LifecycleRule(prefix=places.REQUESTS, expiration=Duration.days(7)),
                 s3.LifecycleRule(prefix=places.RESULTS, expiration=Duration.days(1)),
+                s3.LifecycleRule(prefix=places.HISTORY, expiration=Duration.days(90)),
             ],
         )
 

@@ -1,4 +1,4 @@
-"""Jobs in the embedded cloud: started by their schedule and from the command line, their commits in the timeline."""
+"""Jobs in the embedded cloud: started by their schedule, from the command line and for large queries."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import httpx
+import pyarrow as pa
 import pytest
 
+from catalog.errors import Invalid, NotFound
 from catalog.lake import Lake
+from catalog.query.results import Answer
+from catalog.query.submitted import Status
+from cli.client import ARROW, Client, Problem
 from infra.app import build_app
 from infra.local.clock import ManualClock
 from infra.local.cloud import EmbeddedCloud
 from infra.stage import ROOT
-from tests.e2e.flow import lake_of
+from tests.contract.query_world import rows_of
+from tests.e2e.flow import eventually, lake_of
 
 T = TypeVar("T")
 PATIENCE = 240.0
@@ -133,3 +140,116 @@ def test_expiry_keeps_what_is_not_sequenced_and_what_is_named(cloud: EmbeddedClo
 def test_an_unknown_job_or_run_is_named(cloud: EmbeddedCloud) -> None:
     assert "medallion" in command(cloud, "job", "run", "medalion", code=1)["error"]["message"]
     assert "nosuchrun" in command(cloud, "job", "show", "nosuchrun", code=1)["error"]["message"]
+
+
+class TestQueries:
+    """Queries too large for a function, over HTTP: each is a job of the same application."""
+
+    TABLE = "silver.heights"
+    ROWS = 101_000  # two pages
+    SQL = f"select id, metres from {TABLE} where metres >= $least order by id desc"
+
+    @pytest.fixture(scope="class", autouse=True)
+    def heights(self, cloud: EmbeddedCloud) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            lake = lake_of(cloud, patch)
+            lake.tables.create(self.TABLE, {"id": "long", "metres": "double"})
+            ids = range(self.ROWS)
+            lake.tables.insert(self.TABLE, pa.table({"id": ids, "metres": [one / 7 for one in ids]}))
+            cloud.wait_until_idle()
+            eventually(lambda: _sequenced(lake, self.TABLE))
+
+    @pytest.fixture
+    def api(self, cloud: EmbeddedCloud) -> Iterator[Client]:
+        with Client(cloud.addresses()["api"], cloud.token("reader:silver.*", subject="ann")) as client:
+            yield client
+
+    def post(self, cloud: EmbeddedCloud, subject: str, key: str, **body: Any) -> httpx.Response:
+        token = cloud.token("reader:silver.*", subject=subject)
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
+        return httpx.post(f"{cloud.addresses()['api']}/query", json=body, headers=headers, timeout=60)
+
+    def test_what_makes_no_sense_starts_no_job(self, cloud: EmbeddedCloud, api: Client) -> None:
+        before = runs(cloud)
+        for sql, reason in {
+            f"select metre from {self.TABLE}": "did you mean metres",
+            "select 1 from gold.secret": "there is no table",
+            f"select cast(metres as text) from {self.TABLE}": "cannot run on Spark: text from double",
+        }.items():
+            with pytest.raises(Problem, match=reason):
+                api.query(sql, engine="spark")
+        assert runs(cloud) == before
+
+    def test_a_job_is_submitted_once_seen_by_its_own_and_read_in_pages(
+        self, cloud: EmbeddedCloud, lake: Lake, api: Client
+    ) -> None:
+        asked = {"sql": self.SQL, "parameters": {"least": 1}, "engine": "spark"}
+        answer = self.post(cloud, "ann", "first", **asked)
+        assert answer.status_code == 202, answer.text
+        query_id = answer.json()["id"]
+        assert (answer.headers["location"], answer.json()["status"]) == (f"queries/{query_id}", "running")
+        again = self.post(cloud, "ann", "first", **asked)
+        assert (again.status_code, again.json()["id"]) == (202, query_id)
+        assert self.post(cloud, "ann", "first", **{**asked, "parameters": {"least": 2}}).status_code == 422
+        lake.tables.insert(self.TABLE, [{"id": -1, "metres": 99.0}])  # after its cut: not in its answer
+
+        with Client(cloud.addresses()["api"], cloud.token("reader:silver.*", subject="bob")) as other:
+            for call in (other.query_status, other.query_rows, other.cancel_query):
+                with pytest.raises(Problem, match="there is no query"):
+                    call(query_id)
+        with Client(cloud.addresses()["api"], cloud.token("reader:gold.*", subject="ann")) as elsewhere:
+            with pytest.raises(Problem, match="there is no query"):  # who may read the table no more
+                elsewhere.query_status(query_id)
+
+        waiting = self.post(cloud, "bob", "second", **asked, wait=1).json()["id"]
+        with Client(cloud.addresses()["api"], cloud.token("admin", subject="root")) as admin:
+            assert admin.query_status(waiting)["status"] == "running"
+            admin.cancel_query(waiting)
+            admin.cancel_query(waiting)
+            assert admin.query_status(waiting)["status"] == "cancelled"
+            with pytest.raises(Problem, match="cancelled"):
+                admin.query_rows(waiting)
+
+        rows = api.query_rows(query_id, wait_s=PATIENCE)
+        assert rows["id"].to_pylist() == list(range(self.ROWS - 1, 6, -1))
+        done = api.query_status(query_id)
+        assert (done["status"], done["rows"]) == ("done", self.ROWS - 7) and done["receipt"]["index"] is not None
+        headers = {"Authorization": f"Bearer {cloud.token('admin')}"}
+        url = f"{cloud.addresses()['api']}/queries/{query_id}"
+        first = httpx.get(url, headers={**headers, "Accept": ARROW}, timeout=60, follow_redirects=True)
+        token = httpx.get(url, headers={**headers, "Accept": ARROW}, timeout=60).headers["strandline-next"]
+        assert 0 < pa.ipc.open_stream(first.content).read_all().num_rows < len(rows)
+        assert httpx.get(url, params={"page": token[:-1] + "x"}, headers=headers, timeout=60).status_code == 400
+        shown = httpx.get(url, params={"page": token}, headers=headers, timeout=60, follow_redirects=True).json()
+        assert set(shown["rows"][0]) == {"id", "metres"} and shown["receipt"] == done["receipt"]
+
+        assert lake.queries.answer(query_id).table().equals(rows)
+        told = [line for (line,) in rows_of(lake.queries.run(f"explain route {self.SQL}", parameters={"least": 1}))]
+        assert any(line.startswith("seen     1 x on spark") for line in told), told
+        assert command(cloud, "query", "--result", query_id, "--cancel")["status"] == "cancelled"
+        with pytest.raises(Problem, match="cancelled"):
+            api.query_rows(query_id)
+
+    def test_the_router_decides_and_one_that_is_cancelled_at_once_never_runs(self, lake: Lake) -> None:
+        sql = f"select * from {self.TABLE}"
+        assert isinstance(lake.queries.ask(sql), Answer)
+        found = lake.queries.ask(sql, limit_bytes=1024)
+        assert isinstance(found, Status) and found.status == "running"
+        assert "over the limit of 1.0 KiB" in found.estimate["reason"]
+        lake.queries.cancel(found.id)
+        assert lake.queries.status(found.id).status == "cancelled"
+        with pytest.raises(Invalid, match="verified query runs here alone"):
+            lake.queries.ask(sql, limit_bytes=1024, verify=True)
+
+
+def runs(cloud: EmbeddedCloud) -> int:
+    emr = cloud.endpoint.client("emr-serverless")
+    (application,) = emr.list_applications()["applications"]
+    return len(emr.list_job_runs(applicationId=application["id"])["jobRuns"])
+
+
+def _sequenced(lake: Lake, table: str) -> bool:
+    try:
+        return bool(lake.queries.run(f"select count(*) from {table}").table().num_rows)
+    except NotFound:
+        return False

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from catalog.prices import PRICES, load_prices
 from infra.app import build_app
-from infra.cost.estimate import PRICES, Inventory, estimate, load_prices, runs_a_month
+from infra.cost.estimate import Inventory, estimate, runs_a_month
 from infra.cost.workload import IDLE, LARGE, MEDIUM, SMALL
 from infra.local.assembly import synthesise
 
