@@ -20,6 +20,7 @@ from infra.local.clock import ManualClock
 from infra.local.cloud import EmbeddedCloud
 from infra.stage import ROOT
 from tests.e2e.flow import lake_of
+from tests.e2e.privilege import asked_by, excesses, job_role
 
 T = TypeVar("T")
 PATIENCE = 240.0
@@ -133,3 +134,11 @@ def test_expiry_keeps_what_is_not_sequenced_and_what_is_named(cloud: EmbeddedClo
 def test_an_unknown_job_or_run_is_named(cloud: EmbeddedCloud) -> None:
     assert "medallion" in command(cloud, "job", "run", "medalion", code=1)["error"]["message"]
     assert "nosuchrun" in command(cloud, "job", "show", "nosuchrun", code=1)["error"]["message"]
+
+
+def test_the_jobs_role_allows_all_that_jobs_asked_for_and_no_other_write(cloud: EmbeddedCloud) -> None:
+    """Of the jobs that ran above. What EMR itself does under the role, pulling and logging, is its own service's."""
+    role, asked = job_role(cloud), asked_by(cloud, "job/")
+    assert {"s3:PutObject", "s3:DeleteObject", "glue:UpdateTable", "sqs:SendMessage"} <= {one.action for one in asked}
+    assert sorted(one for one in asked if not role.allows(one)) == []
+    assert excesses(cloud, "job", role) == []

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from infra.app import build_app
 from infra.cost.estimate import PRICES, Inventory, estimate, load_prices, runs_a_month
 from infra.cost.workload import IDLE, LARGE, MEDIUM, SMALL
-from infra.local.assembly import synthesise
+from tests.infra.stages import templates
 
 
 @pytest.fixture(scope="module")
 def dev() -> Inventory:
-    return Inventory.of(template.body for template in synthesise(build_app))
+    return Inventory.of(template.body for template in templates("dev"))
 
 
 def dollars(inventory: Inventory, *sizes: Any) -> list[float]:
