@@ -12,13 +12,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from catalog.errors import Decision, LakeError, as_lake_error
+from aws_lambda_powertools.metrics import MetricUnit
+
+from catalog import figures
+from catalog.errors import Decision, LakeError, Unverified, as_lake_error
 from catalog.events import Compact, SequencerMessage, Sweep, parse_message
 from catalog.lake import Lake, open_lake
 from catalog.logs import configure_logs, correlation
 from catalog.settings import load_settings
+from catalog.timeline.leaf import Leaf
 from catalog.timeline.sequencer import Outcome, Request
 from functions.batch import partial_answer
+from functions.telling import figures_of
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +85,7 @@ def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
     sweeps = [sender for sender, message in messages.items() if isinstance(message, Sweep)]
     compacts = [sender for sender, message in messages.items() if isinstance(message, Compact)]
     sequencer, senders = lake().sequencer, list(requests)
-    outcomes = list[Outcome]()
+    outcomes, unsequenced = list[Outcome](), list[LakeError]()
 
     def attempt(work: Callable[[], Outcome | None], asked_by: list[str]) -> Outcome | None:
         try:
@@ -102,10 +107,28 @@ def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
             for error in swept.failed.values():
                 log.error("table not swept", extra={"table": error.subject, **error.as_dict()})
             outcomes.append(swept)
+            unsequenced = list(swept.failed.values())
             _tidy(swept)
     if compacts:
         attempt(sequencer.compact, compacts)
+    _measure([leaf for outcome in outcomes for _, leaf in outcome.leaves], unsequenced, list(refused.values()))
     return sum(len(outcome.leaves) for outcome in outcomes), max((o.size for o in outcomes), default=0)
+
+
+def _measure(leaves: list[Leaf], unsequenced: list[LakeError], refused: list[LakeError]) -> None:
+    """An idle sequencer tells nothing: its sweeps would cost more in figures than in work."""
+    unverified = sum(isinstance(error, Unverified) for error in [*unsequenced, *refused])
+    told = [(figures.UNSEQUENCED, len(unsequenced)), (figures.UNVERIFIED, unverified), (figures.LEAVES, len(leaves))]
+    counts = [(name, count) for name, count in told if count]
+    if not counts:
+        return
+    metrics = figures_of("sequencer")
+    for name, count in counts:
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+    if leaves:
+        lag = max(leaf.sequenced_ms - leaf.committed_ms for leaf in leaves)
+        metrics.add_metric(name=figures.LAG, unit=MetricUnit.Milliseconds, value=max(0, lag))
+    metrics.flush_metrics()
 
 
 def _tidy(swept: Outcome) -> None:

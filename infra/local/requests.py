@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from infra.local.endpoint import principal_of
 
@@ -34,10 +37,13 @@ class Request:
     path: str
     query: str
     action: str
+    subjects: tuple[str, ...] = ()
+    """What body or header name besides the path: a queue, a table, the keys of a bulk deletion, a copy's source."""
     status: int = 0
 
     @classmethod
     def from_environ(cls, environ: dict[str, Any]) -> Request:
+        """Reads the body only where it is small and names something; it can be read again."""
         authorization = environ.get("HTTP_AUTHORIZATION", "")
         query = environ.get("QUERY_STRING", "")
         credential = authorization.partition("Credential=")[2].split(",")[0].split("/")
@@ -52,6 +58,7 @@ class Request:
             path=environ.get("PATH_INFO", ""),
             query=query,
             action=_action(service, environ, query),
+            subjects=_subjects(environ, query),
         )
 
     def touches(self, text: str) -> bool:
@@ -68,6 +75,36 @@ def _action(service: str, environ: dict[str, Any], query: str) -> str:
     names = parse_qs(query, keep_blank_values=True)
     found = next((name for name in _S3_SUBRESOURCES if name in names), None)
     return f"{method}?{found}" if found else method
+
+
+# How JSON services name what a request is about; a table has its database before it.
+_NAMES = ("DatabaseName", "TableName", "Name", "QueueUrl", "QueueName", "SecretId", "KeyId", "EventBusName")
+
+
+def _subjects(environ: dict[str, Any], query: str) -> tuple[str, ...]:
+    if source := environ.get("HTTP_X_AMZ_COPY_SOURCE"):
+        return (unquote(source).lstrip("/"),)
+    if environ.get("HTTP_X_AMZ_TARGET"):
+        try:
+            return tuple(_named(json.loads(_body(environ))))
+        except ValueError:
+            return ()
+    if environ["REQUEST_METHOD"] == "POST" and query.split("=")[0] == "delete":
+        return tuple(re.findall("<Key>(.*?)</Key>", _body(environ).decode(errors="replace")))
+    return ()
+
+
+def _named(body: dict[str, Any]) -> list[str]:
+    found = [str(body[name]) for name in _NAMES if name in body]
+    for inner in (body.get("TableInput"), body.get("DatabaseInput"), *(body.get("Entries") or ())):
+        found += [str(inner[name]) for name in _NAMES if name in inner] if isinstance(inner, dict) else []
+    return found
+
+
+def _body(environ: dict[str, Any]) -> bytes:
+    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = BytesIO(body)
+    return body
 
 
 class RequestLog:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 
-from aws_cdk import CfnOutput, CfnParameter, Duration, RemovalPolicy, Stack
+from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from catalog import places
 from catalog.access.routes import ROUTES, SIGNED_PREFIX
 from catalog.settings import variable_of
-from infra.stacks.compute import READ_GLUE, ComputeStack
+from infra.stacks.compute import ComputeStack
 from infra.stacks.functions import LakeFunction
+from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
+from infra.stacks.identity import identity_of
 from infra.stacks.jobs import JobsStack
+from infra.stacks.logs import log_group
 from infra.stacks.storage import StorageStack
 from infra.stage import Stage
 
@@ -48,9 +50,7 @@ class ApiStack(Stack):
         super().__init__(scope, id)
         self._stage = stage
         self._storage, self._compute, self._jobs = storage, compute, jobs
-        # Parameters, because only the deployment knows its issuer: another account's, or the embedded cloud's own.
-        issuer = CfnParameter(self, "Issuer", default=stage.issuer, description="OIDC issuer of the callers' tokens")
-        audience = CfnParameter(self, "Audience", default=stage.audience, description="what their tokens are for")
+        identity = identity_of(self, stage)
         self._function = self._api_function()
         self.api = apigateway.CfnApi(self, "Api", name=stage.resource("api"), protocol_type="HTTP")
         authorizer = apigateway.CfnAuthorizer(
@@ -61,7 +61,7 @@ class ApiStack(Stack):
             authorizer_type="JWT",
             identity_source=["$request.header.Authorization"],
             jwt_configuration=apigateway.CfnAuthorizer.JWTConfigurationProperty(
-                issuer=issuer.value_as_string, audience=[audience.value_as_string]
+                issuer=identity.issuer, audience=[identity.audience]
             ),
         )
         self._routes(self._integration(), authorizer)
@@ -83,39 +83,28 @@ class ApiStack(Stack):
             },
             timeout=Duration.seconds(TIMEOUT_S),
             memory_mb=1024,
+            concurrency=self._stage.api_concurrency,
+            key=self._storage.key,
         )
-        bucket, function = self._storage.bucket, api.function
-        read = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE)
-        for prefix in (
-            *read,
-            places.LANDING,
-            places.INGESTED,
-            places.QUARANTINE,
-            places.VECTORS,
-            places.REQUESTS,
-            places.RESULTS,
-            places.HISTORY,
-        ):
-            bucket.grant_read(function, f"{prefix}*")
-        # Landing and results by links that carry this role's permission; the rest as every writer of tables does.
-        written = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS)
-        for prefix in (*written, places.LANDING, places.REQUESTS, places.RESULTS, places.HISTORY):
-            bucket.grant_put(function, f"{prefix}*")
-        for prefix in (places.TABLES, places.QUERIES):  # a cancelled query's rows are forgotten
-            bucket.grant_delete(function, f"{prefix}*")
+        function = api.function
+        tables = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS)
+        files = (places.LANDING, places.INGESTED, places.QUARANTINE)
+        kept = (places.REQUESTS, places.RESULTS, places.HISTORY)
+        grant_objects(
+            function,
+            self._storage.bucket,
+            self._storage.key,
+            read=(*tables, places.TIMELINE, places.TIMELINE_STORE, *files, *kept, places.VECTORS),
+            # Landing and results by links that carry this role's permission; the rest as every writer of tables does.
+            put=(*tables, places.LANDING, *kept),
+            delete=(places.TABLES, places.QUERIES),  # a cancelled query's rows are forgotten
+        )
         self._may_run_queries(function)
         moved = self._compute.moved.queue
         moved.grant_send_messages(function)
         moved.grant(function, "sqs:GetQueueAttributes")
-        function.add_to_role_policy(
-            iam.PolicyStatement(
-                actions=[*READ_GLUE, "glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable"],
-                resources=[
-                    self.format_arn(service="glue", resource=resource)
-                    for resource in ("catalog", "database/*", "table/*")
-                ],
-            )
-        )
+        changing = ("glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
+        grant_catalog(function, self, *READ_GLUE, *changing)
         return api
 
     def _may_run_queries(self, function: iam.IGrantable) -> None:
@@ -174,15 +163,7 @@ class ApiStack(Stack):
         apigateway.CfnRoute(self, "Elsewhere", api_id=api_id, route_key="$default", target=target)
 
     def _deployment(self) -> None:
-        log = logs.LogGroup(
-            self,
-            "AccessLog",
-            log_group_name=f"/aws/apigateway/{self._stage.resource('api')}",
-            retention=logs.RetentionDays.ONE_WEEK
-            if self._stage.log_retention_days <= 7
-            else logs.RetentionDays.THREE_MONTHS,
-            removal_policy=RemovalPolicy.DESTROY,
-        )
+        log = log_group(self, "AccessLog", stage=self._stage, name=f"/aws/apigateway/{self._stage.resource('api')}")
         apigateway.CfnStage(
             self,
             "Stage",

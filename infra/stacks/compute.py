@@ -14,11 +14,13 @@ from constructs import Construct
 from catalog import places
 from catalog.settings import variable_of
 from infra.stacks.functions import LakeFunction
-from infra.stacks.queues import WorkQueue
+from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
+from infra.stacks.queues import WorkQueue, dead_letters
 from infra.stacks.storage import StorageStack
 from infra.stage import Stage
 
-READ_GLUE = ("glue:GetDatabase", "glue:GetDatabases", "glue:GetTable", "glue:GetTables")
+# A schedule whose target refuses is tried again for so long, then what it would have said is kept.
+DELIVERY = scheduler.CfnSchedule.RetryPolicyProperty(maximum_event_age_in_seconds=3600, maximum_retry_attempts=10)
 
 
 class ComputeStack(Stack):
@@ -31,6 +33,8 @@ class ComputeStack(Stack):
         self.moved = WorkQueue(
             self, "Moved", name=stage.resource("moved"), consumer_timeout=Duration.minutes(1), receives=50
         )
+        self.undelivered = dead_letters(self, "Undelivered", name=stage.resource("undelivered"))
+        """What no schedule could deliver."""
         self._sequencer()
         self._ingest()
         self._sweep()
@@ -60,6 +64,7 @@ class ComputeStack(Stack):
             timeout=Duration.minutes(1),
             memory_mb=1024,
             concurrency=1,
+            key=self._storage.key,
         )
         sequencer.function.add_event_source(
             # No batching window: a window is a second at least, and a file is to be proven within two. What comes while
@@ -67,24 +72,27 @@ class ComputeStack(Stack):
             # is the least that Lambda lets one ask for: the second is throttled, and comes again.
             sources.SqsEventSource(self.moved.queue, batch_size=10, max_concurrency=2, report_batch_item_failures=True)
         )
-        bucket = self._storage.bucket
-        read = (places.TABLES, places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE, places.VECTORS)
-        for prefix in read:
-            bucket.grant_read(sequencer.function, f"{prefix}*")
-        for prefix in (places.ATTESTATIONS, places.TIMELINE, places.TIMELINE_STORE):
-            bucket.grant_put(sequencer.function, f"{prefix}*")
-        # Compaction removes what it merged, and tiles that fuller ones replaced.
-        for prefix in (places.TIMELINE, places.TIMELINE_STORE):
-            bucket.grant_delete(sequencer.function, f"{prefix}*")
+        timeline = (places.TIMELINE, places.TIMELINE_STORE)
         # After a sweep it ends the transactions of writers that are gone: a table that waits for one stands still.
-        bucket.grant_read(sequencer.function, f"{places.TRANSACTIONS}*")
-        for prefix in (places.TABLES, places.TRANSACTIONS):
-            bucket.grant_put(sequencer.function, f"{prefix}*")
-            bucket.grant_delete(sequencer.function, f"{prefix}*")
+        recovery = (places.TABLES, places.TRANSACTIONS)
+        grant_objects(
+            sequencer.function,
+            self._storage.bucket,
+            self._storage.key,
+            read=(places.ATTESTATIONS, places.VECTORS, *timeline, *recovery),
+            put=(places.ATTESTATIONS, *timeline, *recovery),
+            # Compaction removes what it merged, and tiles that fuller ones replaced.
+            delete=(*timeline, *recovery),
+        )
         self.moved.queue.grant_send_messages(sequencer.function)
-        self._storage.signing_key.grant_read(sequencer.function)
+        # Not `grant_read`: that would name this role in the policy of the lake's key, in the stack below this one.
+        sequencer.function.add_to_role_policy(
+            iam.PolicyStatement(
+                actions=["secretsmanager:GetSecretValue"], resources=[self._storage.signing_key.secret_arn]
+            )
+        )
         self.bus.grant_put_events_to(sequencer.function)
-        sequencer.function.add_to_role_policy(self._glue(*READ_GLUE, "glue:UpdateTable"))
+        grant_catalog(sequencer.function, self, *READ_GLUE, "glue:UpdateTable")
 
     def _ingest(self) -> None:
         """Landed files to rows. As many at once as there is work: the catalog's compare-and-swap keeps order."""
@@ -97,32 +105,36 @@ class ComputeStack(Stack):
             environment=self.settings(),
             timeout=Duration.minutes(5),
             memory_mb=1024,
+            concurrency=None,
+            key=self._storage.key,
         )
         ingest.function.add_event_source(
-            sources.SqsEventSource(self._storage.landed.queue, batch_size=10, report_batch_item_failures=True)
+            sources.SqsEventSource(
+                self._storage.landed.queue,
+                batch_size=10,
+                max_concurrency=self._stage.ingest_concurrency,
+                report_batch_item_failures=True,
+            )
         )
-        bucket = self._storage.bucket
-        # A writer that meets an undecided transaction ends it, and one that loses a race removes what it wrote.
-        for prefix in (places.LANDING, places.TABLES, places.TRANSACTIONS, places.RULES, places.INGESTED):
-            bucket.grant_read(ingest.function, f"{prefix}*")
-        for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.QUARANTINE):
-            bucket.grant_put(ingest.function, f"{prefix}*")
-        for prefix in (places.RULES, places.INGESTED, places.MEDIA):
-            bucket.grant_put(ingest.function, f"{prefix}*")
-        bucket.grant_delete(ingest.function, f"{places.TABLES}*")
+        written = (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS)
+        grant_objects(
+            ingest.function,
+            self._storage.bucket,
+            self._storage.key,
+            read=(places.LANDING, places.TABLES, places.TRANSACTIONS, places.RULES, places.INGESTED),
+            versions=(places.LANDING,),  # the very bytes that the event is about
+            # A writer that meets an undecided transaction ends it, and one that loses a race removes what it wrote.
+            put=(*written, places.QUARANTINE, places.RULES, places.INGESTED, places.MEDIA),
+            delete=(places.TABLES,),
+        )
         self.moved.queue.grant_send_messages(ingest.function)
-        ingest.function.add_to_role_policy(self._glue(*READ_GLUE, "glue:CreateTable", "glue:UpdateTable"))
-
-    def _glue(self, *actions: str) -> iam.PolicyStatement:
-        def arn(resource: str) -> str:
-            return self.format_arn(service="glue", resource=resource)
-
-        return iam.PolicyStatement(actions=list(actions), resources=[arn("catalog"), arn("database/*"), arn("table/*")])
+        grant_catalog(ingest.function, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable")
 
     def _sweep(self) -> None:
         """Every table is caught up on a schedule, so that a lost message only costs time."""
         role = iam.Role(self, "SweepRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
         self.moved.queue.grant_send_messages(role)
+        self.undelivered.grant_send_messages(role)
         scheduler.CfnSchedule(
             self,
             "Sweep",
@@ -130,6 +142,13 @@ class ComputeStack(Stack):
             schedule_expression=f"rate({self._stage.sweep_minutes} minute{'s' * (self._stage.sweep_minutes > 1)})",
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
-                arn=self.moved.queue.queue_arn, role_arn=role.role_arn, input=json.dumps({"kind": "sweep"})
+                arn=self.moved.queue.queue_arn,
+                role_arn=role.role_arn,
+                input=json.dumps({"kind": "sweep"}),
+                retry_policy=DELIVERY,
+                dead_letter_config=self.dead_letter_config(),
             ),
         )
+
+    def dead_letter_config(self) -> scheduler.CfnSchedule.DeadLetterConfigProperty:
+        return scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.undelivered.queue_arn)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from catalog.settings import variable_of
+from infra.stacks.logs import log_group
 from infra.stage import ROOT, Stage
 
 
@@ -21,7 +22,11 @@ def image_content(room: str) -> list[str]:
 
 
 class LakeFunction(Construct):
-    """`functions/<name>.py` behind its own role and log group. `extra` names the dependencies its image carries."""
+    """`functions/<name>.py` behind its own role and log group. `extra` names the dependencies its image carries.
+
+    `concurrency` is kept for it in the account's pool, and is its limit; None where something before it sets the limit
+    (infra/reasons.py says what). `key` encrypts its environment, which holds names and no secret.
+    """
 
     def __init__(
         self,
@@ -34,19 +39,14 @@ class LakeFunction(Construct):
         environment: dict[str, str],
         timeout: Duration,
         memory_mb: int,
-        concurrency: int | None = None,
+        concurrency: int | None,
+        key: kms.IKey | None,
     ) -> None:
         super().__init__(scope, id)
         physical = stage.resource(name)
-        log_group = logs.LogGroup(
-            self,
-            "Logs",
-            log_group_name=f"/aws/lambda/{physical}",
-            retention=logs.RetentionDays.ONE_WEEK if stage.log_retention_days <= 7 else logs.RetentionDays.THREE_MONTHS,
-            removal_policy=RemovalPolicy.DESTROY,
-        )
+        log = log_group(self, "Logs", stage=stage, name=f"/aws/lambda/{physical}")
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        log_group.grant_write(role)
+        log.grant_write(role)
         self.function = lambda_.DockerImageFunction(
             self,
             "Function",
@@ -61,9 +61,11 @@ class LakeFunction(Construct):
             ),
             architecture=lambda_.Architecture.ARM_64,
             role=role,
-            log_group=log_group,
+            log_group=log,
             timeout=timeout,
             memory_size=memory_mb,
             reserved_concurrent_executions=concurrency,
             environment={**environment, variable_of("function"): name},
+            environment_encryption=key,
+            tracing=lambda_.Tracing.ACTIVE if stage.tracing else lambda_.Tracing.DISABLED,
         )

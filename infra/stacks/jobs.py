@@ -15,8 +15,9 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from catalog import places
-from infra.stacks.compute import READ_GLUE, ComputeStack
+from infra.stacks.compute import DELIVERY, ComputeStack
 from infra.stacks.functions import image_content
+from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
 from infra.stacks.storage import StorageStack
 from infra.stage import ROOT, Stage
 from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
@@ -111,23 +112,19 @@ class JobsStack(Stack):
             role_name=self._stage.resource("job"),
             assumed_by=iam.ServicePrincipal("emr-serverless.amazonaws.com"),
         )
-        bucket = self._storage.bucket
-        for prefix in (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS, places.VECTORS):
-            bucket.grant_read(role, f"{prefix}*")
-            bucket.grant_put(role, f"{prefix}*")
-        # A query's job reads what was asked, writes its rows, and takes them back if it was cancelled meanwhile.
-        bucket.grant_read(role, f"{places.QUERIES}*")
-        bucket.grant_delete(role, f"{places.QUERIES}*")
-        for prefix in (places.QUERIES, places.HISTORY):
-            bucket.grant_put(role, f"{prefix}*")
-        for prefix in (places.TIMELINE, places.TIMELINE_STORE):  # whether a snapshot is sequenced is looked up here
-            bucket.grant_read(role, f"{prefix}*")
-        for prefix in (places.TABLES, places.VECTORS):  # what compaction replaced, and versions nobody needs
-            bucket.grant_delete(role, f"{prefix}*")
+        written = (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS, places.VECTORS, places.QUERIES)
+        grant_objects(
+            role,
+            self._storage.bucket,
+            self._storage.key,
+            # Whether a snapshot is sequenced is looked up in the timeline.
+            read=(*written, places.TIMELINE, places.TIMELINE_STORE),
+            put=(*written, places.HISTORY),
+            # What compaction replaced, versions of vectors that nobody needs, rows of a query that was cancelled.
+            delete=(places.TABLES, places.VECTORS, places.QUERIES),
+        )
         self._compute.moved.queue.grant_send_messages(role)
-        actions = [*READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase"]
-        arns = [self.format_arn(service="glue", resource=what) for what in ("catalog", "database/*", "table/*")]
-        role.add_to_policy(iam.PolicyStatement(actions=actions, resources=arns))
+        grant_catalog(role, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase")
         return role
 
     def _schedules(self) -> None:
@@ -142,6 +139,7 @@ class JobsStack(Stack):
                 conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
             )
         )
+        self._compute.undelivered.grant_send_messages(caller)
         for schedule in SCHEDULES:
             arguments = ["--run-id", "<aws.scheduler.execution-id>", *schedule.arguments]
             request = {
@@ -162,6 +160,10 @@ class JobsStack(Stack):
                 state="ENABLED" if self._stage.run_jobs else "DISABLED",
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
                 target=scheduler.CfnSchedule.TargetProperty(
-                    arn=START_JOB_RUN, role_arn=caller.role_arn, input=self.to_json_string(request)
+                    arn=START_JOB_RUN,
+                    role_arn=caller.role_arn,
+                    input=self.to_json_string(request),
+                    retry_policy=DELIVERY,
+                    dead_letter_config=self._compute.dead_letter_config(),
                 ),
             )

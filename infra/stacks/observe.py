@@ -10,9 +10,12 @@ from aws_cdk import aws_ce as ce
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from catalog import figures
+from infra.stacks.encryption import PUBLISHERS
 from infra.stage import Stage
 
 FUNCTIONS = ("ingest", "sequencer", "api")
@@ -24,25 +27,29 @@ ANOMALY_DOLLARS = 10
 
 
 class ObserveStack(Stack):
-    def __init__(self, scope: Construct, id: str, *, stage: Stage, api_id: str) -> None:
+    def __init__(self, scope: Construct, id: str, *, stage: Stage, api_id: str, key: kms.IKey | None) -> None:
         super().__init__(scope, id)
+        self._key = key
         self._stage, self._api_id = stage, api_id
         self.topic = self._topic()
         self._alarms: list[cloudwatch.Alarm] = []
         self._functions()
         self._queues()
         self._api()
+        self._lake()
         self._dashboard()
         self._bill()
 
     def _topic(self) -> sns.Topic:
         """Where alarms are told. Who listens is for the operator to say: subscribe a mailbox or a pager."""
-        topic = sns.Topic(self, "Alarms", topic_name=self._stage.resource("alarms"), enforce_ssl=True)
+        topic = sns.Topic(
+            self, "Alarms", topic_name=self._stage.resource("alarms"), enforce_ssl=True, master_key=self._key
+        )
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
-                principals=[iam.ServicePrincipal(f"{one}.amazonaws.com") for one in ("cloudwatch", "costalerts")],
+                principals=[iam.ServicePrincipal(f"{one}.amazonaws.com") for one in PUBLISHERS],
                 conditions={"StringEquals": {"aws:SourceAccount": self.account}},
             )
         )
@@ -73,6 +80,45 @@ class ObserveStack(Stack):
                 threshold=1,
             )
 
+        undelivered = self._stage.resource("undelivered")
+        self._alarm(
+            "Undelivered",
+            f"a schedule could not reach its target: what it would have said is in {undelivered}",
+            self._of_queue(undelivered, "ApproximateNumberOfMessagesVisible", "Maximum"),
+            threshold=1,
+        )
+
+    def _lake(self) -> None:
+        """What the functions say of themselves, in CloudWatch's embedded metric format: docs/guide/operate.md."""
+        self._alarm(
+            "FilesFailed",
+            "landed files could not be ingested, though nothing is wrong with them",
+            self._of_lake("ingest", figures.FILES_FAILED, "Sum"),
+            threshold=1,
+        )
+        self._alarm(
+            "SequencerLag",
+            "commits were sequenced long after they were made (ms)",
+            self._of_lake("sequencer", figures.LAG, "Maximum"),
+            # A commit that no message told of waits for the next sweep.
+            threshold=max(OLDEST_MESSAGE_S, 2 * 60 * self._stage.sweep_minutes) * 1000,
+        )
+        self._alarm(
+            "Unsequenced",
+            "two sweeps or more could not put every table's snapshots into the timeline",
+            # Said once a sweep, and only then; so the time looked at follows the sweeps.
+            self._of_lake("sequencer", figures.UNSEQUENCED, "SampleCount").with_(
+                period=Duration.minutes(3 * max(5, self._stage.sweep_minutes))
+            ),
+            threshold=2,
+        )
+        self._alarm(
+            "Unverified",
+            "a proof did not hold: what is stored is not what was signed. Never ignore this one",
+            self._of_lake("sequencer", figures.UNVERIFIED, "Sum"),
+            threshold=1,
+        )
+
     def _api(self) -> None:
         self._alarm("ApiFailures", "the API answered 5xx", self._of_api("5xx", "Sum"), threshold=5)
         self._alarm("ApiLatency", "the API is slow (p99, ms)", self._of_api("Latency", "p99"), threshold=10_000)
@@ -94,6 +140,12 @@ class ObserveStack(Stack):
                 "API requests", [self._of_api("Count", "Sum"), self._of_api("4xx", "Sum"), self._of_api("5xx", "Sum")]
             ),
             self._graph("API latency", [self._of_api("Latency", "p50"), self._of_api("Latency", "p99")]),
+        )
+        outcomes = ("FilesCommitted", "FilesQuarantined", figures.FILES_FAILED)
+        dashboard.add_widgets(
+            self._graph("Files", [self._of_lake("ingest", name, "Sum") for name in outcomes]),
+            self._graph("Leaves", [self._of_lake("sequencer", figures.LEAVES, "Sum")]),
+            self._graph("From commit to leaf, ms", [self._of_lake("sequencer", figures.LAG, "Maximum")]),
         )
 
     def _bill(self) -> None:
@@ -144,6 +196,9 @@ class ObserveStack(Stack):
 
     def _of_api(self, metric: str, statistic: str) -> cloudwatch.Metric:
         return self._metric("AWS/ApiGateway", metric, statistic, ApiId=self._api_id)
+
+    def _of_lake(self, service: str, metric: str, statistic: str) -> cloudwatch.Metric:
+        return self._metric(figures.NAMESPACE, metric, statistic, service=service, stage=self._stage.name)
 
     @staticmethod
     def _metric(namespace: str, name: str, statistic: str, **dimensions: str) -> cloudwatch.Metric:

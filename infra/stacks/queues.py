@@ -25,14 +25,7 @@ class WorkQueue(Construct):
         receives: int = RECEIVES_BEFORE_DEAD_LETTER,
     ) -> None:
         super().__init__(scope, id)
-        self.dead_letters = sqs.Queue(
-            self,
-            "DeadLetters",
-            queue_name=f"{name}-dead",
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            retention_period=Duration.days(14),
-        )
+        self.dead_letters = dead_letters(self, "DeadLetters", name=f"{name}-dead")
         self.queue = sqs.Queue(
             self,
             "Queue",
@@ -43,3 +36,15 @@ class WorkQueue(Construct):
             visibility_timeout=Duration.seconds(6 * int(consumer_timeout.to_seconds())),
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=receives),
         )
+
+
+def dead_letters(scope: Construct, id: str, *, name: str) -> sqs.Queue:
+    """Where what could not be done waits for a person, as long as SQS keeps anything."""
+    return sqs.Queue(
+        scope,
+        id,
+        queue_name=name,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=Duration.days(14),
+    )

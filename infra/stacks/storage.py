@@ -1,16 +1,21 @@
-"""What the lake keeps: its bucket, its Glue databases, the timeline's signing key, and the queue of landed files."""
+"""What the lake keeps: bucket and key, Glue databases, the timeline's signing key, and the queue of landed files."""
 
 from __future__ import annotations
 
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lakeformation as lakeformation
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from catalog import places
+from infra.stacks.cdn import TimelineCdn
+from infra.stacks.encryption import lake_key
 from infra.stacks.queues import WorkQueue
+from infra.stacks.replica import replicate
 from infra.stage import Stage
 
 LAYERS = ("bronze", "silver", "gold", "system")
@@ -18,22 +23,55 @@ LAYERS = ("bronze", "silver", "gold", "system")
 
 class StorageStack(Stack):
     def __init__(self, scope: Construct, id: str, *, stage: Stage) -> None:
-        super().__init__(scope, id)
+        super().__init__(scope, id, termination_protection=stage.retain_data)
+        self._stage = stage
         self._removal = RemovalPolicy.RETAIN if stage.retain_data else RemovalPolicy.DESTROY
+        self.key: kms.Key | None = lake_key(self, stage, self._removal) if stage.customer_key else None
         self.landed = WorkQueue(self, "Landed", name=stage.resource("landed"), consumer_timeout=Duration.minutes(5))
+        self.access_logs = self._log_bucket()
         self.bucket = self._lake_bucket()
         self.announce_landed_files()
         self.signing_key = self._signing_key(stage)
         self._databases()
+        if stage.replica_region:
+            replicate(self, self.bucket, self.key, stage)
+        if stage.timeline_cdn:
+            TimelineCdn(self, "TimelineCdn", bucket=self.bucket, key=self.key)
+        if stage.lake_formation:
+            self._lake_formation()
 
-    def _lake_bucket(self) -> s3.Bucket:
+    def _log_bucket(self) -> s3.Bucket:
+        """Who asked S3 for what. S3 delivers here only into a bucket that it encrypts with its own key."""
         return s3.Bucket(
             self,
-            "Lake",
+            "AccessLogs",
             versioned=True,
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
+            removal_policy=self._removal,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    expiration=Duration.days(self._stage.log_retention_days),
+                    noncurrent_version_expiration=Duration.days(1),
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+        )
+
+    def _lake_bucket(self) -> s3.Bucket:
+        key = self.key
+        return s3.Bucket(
+            self,
+            "Lake",
+            versioned=True,
+            encryption=s3.BucketEncryption.S3_MANAGED if key is None else s3.BucketEncryption.KMS,
+            encryption_key=key,
+            bucket_key_enabled=None if key is None else True,  # one request to KMS for many objects
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            server_access_logs_bucket=self.access_logs,
+            server_access_logs_prefix="lake/",
             removal_policy=self._removal,
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
@@ -41,7 +79,41 @@ class StorageStack(Stack):
                 s3.LifecycleRule(prefix=places.REQUESTS, expiration=Duration.days(7)),
                 s3.LifecycleRule(prefix=places.RESULTS, expiration=Duration.days(1)),
                 s3.LifecycleRule(prefix=places.HISTORY, expiration=Duration.days(90)),
+                s3.LifecycleRule(
+                    prefix=f"{places.JOBS}logs/", expiration=Duration.days(self._stage.log_retention_days)
+                ),
+                *self._tiers(),
             ],
+        )
+
+    def _tiers(self) -> list[s3.LifecycleRule]:
+        """A layer's objects that nobody reads become cheaper by themselves, and are read as fast as ever.
+
+        Never the timeline's: tiles are small, and S3 does not tier objects under 128 KB.
+        """
+        return [
+            s3.LifecycleRule(
+                prefix=f"{places.TABLES}{layer}/" if layer in LAYERS else f"{layer}/",
+                transitions=[
+                    s3.Transition(
+                        storage_class=s3.StorageClass.INTELLIGENT_TIERING, transition_after=Duration.days(days)
+                    )
+                ],
+            )
+            for layer, days in sorted(self._stage.tier_after_days.items())
+        ]
+
+    def _lake_formation(self) -> None:
+        """Lake Formation may hand out access to the tables from now on; in hybrid mode the roles' own grants count too.
+
+        Only who is opted in, database by database, is asked for Lake Formation's permission.
+        """
+        lakeformation.CfnResource(
+            self,
+            "Location",
+            resource_arn=self.bucket.arn_for_objects(places.TABLES.rstrip("/")),
+            use_service_linked_role=True,
+            hybrid_access_enabled=True,
         )
 
     def announce_landed_files(self) -> None:
@@ -83,6 +155,7 @@ class StorageStack(Stack):
             secret_name=stage.resource("signing-key"),
             description="Seed of the Ed25519 key that signs the timeline's checkpoints",
             removal_policy=self._removal,
+            encryption_key=self.key,
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
         )
 

@@ -27,6 +27,7 @@ from infra.local.cloud import EmbeddedCloud
 from infra.stage import ROOT
 from tests.contract.query_world import rows_of
 from tests.e2e.flow import eventually, lake_of
+from tests.e2e.privilege import asked_by, excesses, job_role
 
 T = TypeVar("T")
 PATIENCE = 240.0
@@ -253,3 +254,11 @@ def _sequenced(lake: Lake, table: str) -> bool:
         return bool(lake.queries.run(f"select count(*) from {table}").table().num_rows)
     except NotFound:
         return False
+
+
+def test_the_jobs_role_allows_all_that_jobs_asked_for_and_no_other_write(cloud: EmbeddedCloud) -> None:
+    """Of the jobs that ran above. What EMR itself does under the role, pulling and logging, is its own service's."""
+    role, asked = job_role(cloud), asked_by(cloud, "job/")
+    assert {"s3:PutObject", "s3:DeleteObject", "glue:UpdateTable", "sqs:SendMessage"} <= {one.action for one in asked}
+    assert sorted(one for one in asked if not role.allows(one)) == []
+    assert excesses(cloud, "job", role) == []

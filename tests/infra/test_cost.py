@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from catalog.prices import PRICES, load_prices
-from infra.app import build_app
 from infra.cost.estimate import Inventory, estimate, runs_a_month
 from infra.cost.workload import IDLE, LARGE, MEDIUM, SMALL
-from infra.local.assembly import synthesise
+from tests.infra.stages import templates
 
 
 @pytest.fixture(scope="module")
 def dev() -> Inventory:
-    return Inventory.of(template.body for template in synthesise(build_app))
+    return Inventory.of(template.body for template in templates("dev"))
 
 
 def dollars(inventory: Inventory, *sizes: Any) -> list[float]:

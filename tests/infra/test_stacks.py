@@ -1,95 +1,110 @@
-"""The templates `cdk deploy` would upload: what must be true of them whatever the stacks grow into."""
+"""The stages: what their settings may say, and what each setting puts into the templates. Laws are in test_laws.py."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from typing import Any
 
 import pytest
 
-from infra.app import build_app
-from infra.local.assembly import Template, synthesise
+from catalog.access.routes import ROUTES
+from infra.stacks.observe import FUNCTIONS, QUEUES
 from infra.stage import StageError, load_stage
-
-FORBIDDEN_STORAGE = ("EphemeralStorage", "AWS::EFS", "AWS::EC2::Volume", "FileSystemConfigs")
-
-
-@pytest.fixture(scope="module")
-def templates() -> list[Template]:
-    return synthesise(build_app)
+from tests.infra.stages import STAGES, of_type, templates, text_of
 
 
-@pytest.fixture(scope="module")
-def all_resources(templates: list[Template]) -> dict[str, dict[str, Any]]:
-    return {f"{t.stack}/{name}": body for t in templates for name, body in t.body["Resources"].items()}
+def test_prod_has_a_key_and_dev_does_without() -> None:
+    assert not of_type("dev", "AWS::KMS::Key")
+    assert len(of_type("prod", "AWS::KMS::Key")) == 1
+    (lake,) = [one for name, one in of_type("prod", "AWS::S3::Bucket").items() if "/Lake" in name]
+    (rule,) = lake["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "aws:kms"
+    assert rule["BucketKeyEnabled"]
 
 
-def of_type(found: dict[str, dict[str, Any]], type_: str) -> dict[str, dict[str, Any]]:
-    return {name: body["Properties"] for name, body in found.items() if body["Type"] == type_}
+def test_a_layer_is_tiered_when_its_stage_says_so() -> None:
+    def tiers(stage: str) -> dict[str, int]:
+        (lake,) = [one for name, one in of_type(stage, "AWS::S3::Bucket").items() if "/Lake" in name]
+        rules = [rule for rule in lake["LifecycleConfiguration"]["Rules"] if "Transitions" in rule]
+        return {rule["Prefix"]: rule["Transitions"][0]["TransitionInDays"] for rule in rules}
+
+    assert tiers("dev") == {}
+    prod = load_stage("prod").tier_after_days
+    assert tiers("prod") == {
+        f"tables/{layer}/" if layer in ("bronze", "silver", "gold") else f"{layer}/": days
+        for layer, days in prod.items()
+    }
 
 
-def test_every_function_names_a_handler_that_exists(all_resources: dict[str, dict[str, Any]]) -> None:
-    functions = of_type(all_resources, "AWS::Lambda::Function")
-    assert functions
-    for name, properties in functions.items():
-        module, _, handler = properties["ImageConfig"]["Command"][0].rpartition(".")
-        assert callable(getattr(importlib.import_module(module), handler)), name
+def test_the_api_trusts_the_given_issuer_or_a_pool_of_its_own() -> None:
+    def issuer(stage: str) -> str:
+        (authorizer,) = of_type(stage, "AWS::ApiGatewayV2::Authorizer").values()
+        return text_of(authorizer["JwtConfiguration"]["Issuer"])
+
+    assert issuer("dev") == "${Issuer}"
+    assert "People" in issuer("prod") and "ProviderURL" in issuer("prod")
+    (pool,) = of_type("prod", "AWS::Cognito::UserPool").values()
+    assert pool["MfaConfiguration"] == "ON" and pool["AdminCreateUserConfig"]["AllowAdminCreateUserOnly"]
+    assert not of_type("dev", "AWS::Cognito::UserPool")
 
 
-def test_every_function_has_time_out_memory_and_its_own_log_group(
-    all_resources: dict[str, dict[str, Any]],
-) -> None:
-    for name, properties in of_type(all_resources, "AWS::Lambda::Function").items():
-        assert {"Timeout", "MemorySize", "LoggingConfig"} <= set(properties), name
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_route_is_public_only_if_the_table_of_routes_says_so(stage: str) -> None:
+    public = {route.key for route in ROUTES if route.public} | {"$default"}
+    routes = of_type(stage, "AWS::ApiGatewayV2::Route").values()
+    assert {route["RouteKey"] for route in routes if "AuthorizationType" not in route} == public
+    assert len(routes) > len(public)
 
 
-def test_the_sequencer_is_alone(all_resources: dict[str, dict[str, Any]]) -> None:
-    (sequencer,) = [
-        properties
-        for properties in of_type(all_resources, "AWS::Lambda::Function").values()
-        if properties["ImageConfig"]["Command"] == ["functions.sequencer.handler"]
-    ]
-    assert sequencer["ReservedConcurrentExecutions"] == 1
+def test_the_world_reads_the_timeline_and_nothing_else() -> None:
+    (policy,) = [one for name, one in of_type("prod", "AWS::S3::BucketPolicy").items() if "/Lake" in name]
+    allowed = [one for one in policy["PolicyDocument"]["Statement"] if one["Effect"] == "Allow"]
+    (public,) = [one for one in allowed if one["Principal"] == {"Service": "cloudfront.amazonaws.com"}]
+    assert text_of(public["Resource"]).endswith("}/timeline/*")
+    (distribution,) = of_type("prod", "AWS::CloudFront::Distribution").values()
+    config = distribution["DistributionConfig"]
+    assert config["Origins"][0]["OriginPath"] == "/timeline"
+    behaviors = [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]
+    assert {one["ViewerProtocolPolicy"] for one in behaviors} == {"https-only"}
+    assert [one["PathPattern"] for one in config["CacheBehaviors"]] == ["tile/*"]
+    assert not of_type("dev", "AWS::CloudFront::Distribution")
 
 
-def test_nothing_asks_for_a_disk(templates: list[Template]) -> None:
-    text = json.dumps([template.body for template in templates])
-    assert not [word for word in FORBIDDEN_STORAGE if word in text]
+@pytest.mark.parametrize("stage", STAGES)
+def test_alarms_watch_what_is_there(stage: str) -> None:
+    """Metrics are found by name: each name must be one that a stack gives, or that a function tells."""
+    functions = {one["FunctionName"] for one in of_type(stage, "AWS::Lambda::Function").values()}
+    queues = {one["QueueName"] for one in of_type(stage, "AWS::SQS::Queue").values()}
+    assert functions == {f"strandline-{stage}-{name}" for name in FUNCTIONS}
+    watched: dict[str, set[str]] = {}
+    for alarm in of_type(stage, "AWS::CloudWatch::Alarm").values():
+        assert alarm["AlarmActions"] and alarm["TreatMissingData"] == "notBreaching"
+        for dimension in alarm["Dimensions"]:
+            watched.setdefault(dimension["Name"], set()).add(text_of(dimension["Value"]))
+    assert watched["FunctionName"] == functions
+    assert watched["QueueName"] == queues
+    assert {f"strandline-{stage}-{name}" for name in QUEUES} < queues
+    assert watched["service"] == {"ingest", "sequencer"} and watched["stage"] == {stage}
 
 
-def test_every_queue_is_encrypted_and_every_consumed_one_has_dead_letters(
-    all_resources: dict[str, dict[str, Any]],
-) -> None:
-    queues = of_type(all_resources, "AWS::SQS::Queue")
-    assert all(properties.get("SqsManagedSseEnabled") for properties in queues.values())
-    assert len([q for q in queues.values() if "RedrivePolicy" in q]) * 2 == len(queues)
+def test_traces_are_for_stages_that_ask() -> None:
+    def modes(stage: str) -> set[str]:
+        found = of_type(stage, "AWS::Lambda::Function").values()
+        return {one.get("TracingConfig", {}).get("Mode", "PassThrough") for one in found}
+
+    assert modes("dev") == {"PassThrough"} and modes("prod") == {"Active"}
 
 
-def test_every_bucket_is_private_versioned_and_encrypted(all_resources: dict[str, dict[str, Any]]) -> None:
-    for name, properties in of_type(all_resources, "AWS::S3::Bucket").items():
-        assert all(properties["PublicAccessBlockConfiguration"].values()), name
-        assert properties["VersioningConfiguration"] == {"Status": "Enabled"}, name
-        assert "BucketEncryption" in properties, name
+def test_lake_formation_may_take_part_in_prod() -> None:
+    (location,) = of_type("prod", "AWS::LakeFormation::Resource").values()
+    assert location["HybridAccessEnabled"] is True
+    assert text_of(location["ResourceArn"]).endswith("/tables")
 
 
-def test_no_policy_allows_everything(all_resources: dict[str, dict[str, Any]]) -> None:
-    for name, properties in of_type(all_resources, "AWS::IAM::Policy").items():
-        for statement in properties["PolicyDocument"]["Statement"]:
-            assert statement["Action"] != "*", name
-            assert statement["Resource"] != "*", name
-
-
-def test_stateful_things_stay_in_prod_and_go_in_dev() -> None:
-    def kept(stage: str) -> set[str]:
-        found = {}
-        for template in synthesise(lambda context, out: build_app({**context, "stage": stage}, out)):
-            found.update(template.body["Resources"])
-        stateful = ("AWS::S3::Bucket", "AWS::SecretsManager::Secret", "AWS::Glue::Database")
-        return {body["DeletionPolicy"] for body in found.values() if body["Type"] in stateful}
-
-    assert kept("dev") == {"Delete"}
-    assert kept("prod") == {"Retain"}
+def test_the_templates_name_no_account() -> None:
+    """But for the example of a signed request's caller in the dev stage."""
+    found = json.dumps([one.body for stage in STAGES for one in templates(stage)])
+    assert found.replace("arn:aws:iam::123456789012:user/person", "").count("123456789012") == 0
 
 
 class TestStages:
@@ -103,3 +118,20 @@ class TestStages:
             load_stage(context=context)
         for field in ("origin", "retain_data", "log_retention_days", "sweep_minutes", "typo"):
             assert field in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("log_retention_days", 8),
+            ("tier_after_days", {"platinum": 1}),
+            ("replica_region", "Frankfurt"),
+            ("ingest_concurrency", 1),
+            ("audience", None),
+        ],
+    )
+    def test_a_setting_that_cannot_be(self, field: str, value: Any) -> None:
+        good = {"origin": "a/b", "retain_data": False, "log_retention_days": 7, "sweep_minutes": 5}
+        good |= {"issuer": "https://i", "audience": "a"}
+        load_stage(context={"stage": "dev", "stages": {"dev": good}})
+        with pytest.raises(StageError):
+            load_stage(context={"stage": "dev", "stages": {"dev": {**good, field: value}}})

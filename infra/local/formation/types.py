@@ -17,6 +17,7 @@ OPAQUE = frozenset(
         "AWS::CDK::Metadata",
         "AWS::CE::AnomalyMonitor",  # there is no bill here to watch
         "AWS::CE::AnomalySubscription",
+        "AWS::LakeFormation::Resource",  # moto asks nobody for permission, Lake Formation least of all
     }
 )
 
@@ -126,6 +127,31 @@ def _reserve(client: Any, properties: Properties) -> None:
 
 def _update_schedule(client: Any, made: Made, properties: Properties) -> None:
     client.update_schedule(**{**properties, "Name": made["Name"]})
+
+
+def _create_pool(client: Any, properties: Properties) -> Mapping[str, Any]:
+    kept = ("Policies", "AutoVerifiedAttributes", "UsernameAttributes", "MfaConfiguration", "AdminCreateUserConfig")
+    pool = client.create_user_pool(
+        PoolName=properties["UserPoolName"], **{key: properties[key] for key in kept if key in properties}
+    )["UserPool"]
+    region = pool["Id"].partition("_")[0]
+    provider = f"cognito-idp.{region}.amazonaws.com/{pool['Id']}"
+    return {"UserPoolId": pool["Id"], "Arn": pool["Arn"], "Provider": provider, "Url": f"https://{provider}"}
+
+
+def _create_pool_client(client: Any, properties: Properties) -> Mapping[str, Any]:
+    kept = {key: properties[key] for key in ("UserPoolId", "ClientName", "ExplicitAuthFlows") if key in properties}
+    return {"ClientId": client.create_user_pool_client(**kept)["UserPoolClient"]["ClientId"]}
+
+
+def _stand_in(prefix: str, **attributes: str) -> Callable[..., Any]:
+    """For CloudFront, which is not served here: an id, and what else Ref and GetAtt ask for."""
+
+    def create(client: Any, properties: Properties) -> Mapping[str, Any]:
+        id_ = prefix + secrets.token_hex(6).upper()
+        return {"Id": id_, **{name: text.format(id=id_) for name, text in attributes.items()}}
+
+    return create
 
 
 def _create_application(client: Any, properties: Properties) -> Mapping[str, Any]:
@@ -248,6 +274,59 @@ TYPES: tuple[ApiType, ...] = (
         identity=("applicationId",),
         ref="applicationId",
         attributes={"ApplicationId": "applicationId", "Arn": "Arn"},
+    ),
+    ApiType(
+        "AWS::Cognito::UserPool",
+        "cognito-idp",
+        _create_pool,
+        delete="delete_user_pool",
+        identity=("UserPoolId",),
+        name="UserPoolName",
+        ref="UserPoolId",
+        attributes={"Arn": "Arn", "UserPoolId": "UserPoolId", "ProviderName": "Provider", "ProviderURL": "Url"},
+        update=lambda client, made, properties: None,
+    ),
+    ApiType(
+        "AWS::Cognito::UserPoolClient",
+        "cognito-idp",
+        _create_pool_client,
+        delete="delete_user_pool_client",
+        identity=("UserPoolId", "ClientId"),
+        ref="ClientId",
+        attributes={"ClientId": "ClientId"},
+        update=lambda client, made, properties: None,
+    ),
+    ApiType(
+        "AWS::Cognito::UserPoolGroup",
+        "cognito-idp",
+        call("create_group"),
+        delete="delete_group",
+        identity=("UserPoolId", "GroupName"),
+        ref="GroupName",
+    ),
+    ApiType(
+        "AWS::CloudFront::Distribution",
+        "cloudfront",
+        _stand_in("E", DomainName="{id}.cloudfront.net"),
+        ref="Id",
+        attributes={"Id": "Id", "DomainName": "DomainName"},
+        update=lambda client, made, properties: None,
+    ),
+    ApiType(
+        "AWS::CloudFront::OriginAccessControl",
+        "cloudfront",
+        _stand_in("A"),
+        ref="Id",
+        attributes={"Id": "Id"},
+        update=lambda client, made, properties: None,
+    ),
+    ApiType(
+        "AWS::CloudFront::CachePolicy",
+        "cloudfront",
+        _stand_in("P"),
+        ref="Id",
+        attributes={"Id": "Id"},
+        update=lambda client, made, properties: None,
     ),
     ApiType(
         "AWS::ApiGatewayV2::Api",

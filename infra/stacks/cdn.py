@@ -1,0 +1,73 @@
+"""CloudFront before the timeline's public objects: anybody may read those, from near by, and nothing else."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_cloudfront as cloudfront
+from aws_cdk import aws_cloudfront_origins as origins
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from catalog import places
+
+# A full tile, an entry bundle and a key never change; the checkpoint does, and so may a partial tile go.
+IMMUTABLE = ("tile/*",)
+
+
+class TimelineCdn(Construct):
+    """The checkpoint is at most five seconds old, a tile is kept for a year."""
+
+    def __init__(self, scope: Construct, id: str, *, bucket: s3.Bucket, key: kms.Key | None) -> None:
+        super().__init__(scope, id)
+        stack = Stack.of(self)
+        access = cloudfront.S3OriginAccessControl(self, "Access")
+        origin = origins.S3BucketOrigin.with_bucket_defaults(
+            bucket,
+            origin_path=f"/{places.TIMELINE.rstrip('/')}",
+            origin_access_control_id=access.origin_access_control_id,
+        )
+        fresh = cloudfront.CachePolicy(
+            self, "Fresh", default_ttl=Duration.seconds(5), min_ttl=Duration.seconds(0), max_ttl=Duration.seconds(5)
+        )
+
+        def behaviour(cache: cloudfront.ICachePolicy) -> cloudfront.BehaviorOptions:
+            return cloudfront.BehaviorOptions(
+                origin=origin,
+                cache_policy=cache,
+                viewer_protocol_policy=cloudfront.ViewerProtocolPolicy.HTTPS_ONLY,
+                allowed_methods=cloudfront.AllowedMethods.ALLOW_GET_HEAD,
+                response_headers_policy=cloudfront.ResponseHeadersPolicy.CORS_ALLOW_ALL_ORIGINS_AND_SECURITY_HEADERS,
+            )
+
+        self.distribution = cloudfront.Distribution(
+            self,
+            "Distribution",
+            comment="the timeline: checkpoint, keys, tiles",
+            default_behavior=behaviour(fresh),
+            additional_behaviors=dict.fromkeys(IMMUTABLE, behaviour(cloudfront.CachePolicy.CACHING_OPTIMIZED)),
+            minimum_protocol_version=cloudfront.SecurityPolicyProtocol.TLS_V1_2_2021,
+        )
+        reader = iam.ServicePrincipal("cloudfront.amazonaws.com")
+        bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="TheTimelineIsPublic",
+                actions=["s3:GetObject"],
+                resources=[bucket.arn_for_objects(f"{places.TIMELINE}*")],
+                principals=[reader],
+                conditions={"StringEquals": {"aws:SourceArn": self.distribution.distribution_arn}},
+            )
+        )
+        if key is not None:
+            # Of this account, not this one by name: bucket, key and distribution would each wait for the other.
+            key.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid="TheTimelineIsPublic",
+                    actions=["kms:Decrypt"],
+                    resources=["*"],
+                    principals=[reader],
+                    conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+                )
+            )
+        CfnOutput(self, "Address", value=f"https://{self.distribution.distribution_domain_name}")

@@ -1,0 +1,37 @@
+"""The lake's own key, for stages that want one: who may use it besides the roles that the stacks allow it to."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from infra.stage import Stage
+
+# Services that publish to the topic of alarms, which the key encrypts.
+PUBLISHERS = ("cloudwatch", "costalerts")
+
+
+def lake_key(scope: Construct, stage: Stage, removal: RemovalPolicy) -> kms.Key:
+    """Rotated once a year by KMS; what was encrypted before stays readable. Deletion waits for a month."""
+    key = kms.Key(
+        scope,
+        "Key",
+        alias=f"alias/{stage.resource('lake')}",
+        description=f"Encrypts the lake's objects, its signing key and its alarms ({stage.name})",
+        enable_key_rotation=True,
+        rotation_period=Duration.days(365),
+        pending_window=Duration.days(30),
+        removal_policy=removal,
+    )
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="AlarmsArePublished",
+            actions=["kms:Decrypt", "kms:GenerateDataKey"],
+            resources=["*"],
+            principals=[iam.ServicePrincipal(f"{one}.amazonaws.com") for one in PUBLISHERS],
+            conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}},
+        )
+    )
+    return key

@@ -1,0 +1,32 @@
+"""Log groups: one way to declare one, so that none is kept for ever."""
+
+from __future__ import annotations
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.stage import Stage
+
+RETENTION = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+}
+
+
+def log_group(scope: Construct, id: str, *, stage: Stage, name: str) -> logs.LogGroup:
+    """CloudWatch encrypts it with a key of its own. It goes with its stack: what must last is in the timeline."""
+    return logs.LogGroup(
+        scope,
+        id,
+        log_group_name=name,
+        retention=RETENTION[stage.log_retention_days],
+        removal_policy=RemovalPolicy.DESTROY,
+    )
