@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from catalog import places
 from infra.app import build_app
 from infra.local.assembly import Template, synthesise
 from infra.stage import StageError, load_stage
@@ -78,6 +79,34 @@ def test_no_policy_allows_everything(all_resources: dict[str, dict[str, Any]]) -
         for statement in properties["PolicyDocument"]["Statement"]:
             assert statement["Action"] != "*", name
             assert statement["Resource"] != "*", name
+
+
+def test_the_api_may_run_queries_and_no_other_job(all_resources: dict[str, dict[str, Any]]) -> None:
+    (policy,) = [
+        properties["PolicyDocument"]["Statement"]
+        for name, properties in of_type(all_resources, "AWS::IAM::Policy").items()
+        if "-api/" in name
+    ]
+    found = {action: one for one in policy for action in _listed(one["Action"]) if action.startswith(("emr", "iam"))}
+    assert set(found) == {f"emr-serverless:{verb}JobRun" for verb in ("Start", "Get", "Cancel")} | {"iam:PassRole"}
+    passed = found["iam:PassRole"]
+    assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+    assert "JobRole" in json.dumps(passed["Resource"])
+    for action in set(found) - {"iam:PassRole"}:
+        assert "Application" in json.dumps(found[action]["Resource"]), action
+    deletes = [json.dumps(one["Resource"]) for one in policy if "s3:DeleteObject*" in _listed(one["Action"])]
+    assert len(deletes) == 2 and any("results/queries/*" in one for one in deletes)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def test_results_and_history_expire(all_resources: dict[str, dict[str, Any]]) -> None:
+    (bucket,) = of_type(all_resources, "AWS::S3::Bucket").values()
+    days = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
+    assert places.QUERIES.startswith(places.RESULTS)
+    assert (days[places.RESULTS], days[places.HISTORY]) == (1, 90)
 
 
 def test_stateful_things_stay_in_prod_and_go_in_dev() -> None:
