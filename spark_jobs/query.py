@@ -37,7 +37,7 @@ PART_BYTES = 4 << 20
 _COLUMNS: dict[str, Any] = {"key": pa.string(), "rows": pa.int64(), "bytes": pa.int64(), "sha256": pa.string()}
 _WRITTEN = pa.schema(_COLUMNS)
 _SETTINGS = {
-    # A text with ${env:…} in it is a text: Spark would put the driver's own variables there, its credentials among them.
+    # `${env:…}` in a text is text: Spark would put the driver's own variables there, its credentials among them.
     "spark.sql.variable.substitute": "false",
     "spark.sql.caseSensitive": "true",  # names are as exact as in DataFusion
     "spark.sql.cteRecursionLevelLimit": "-1",  # a recursion ends where its query says, not at a hundred steps
