@@ -36,8 +36,12 @@ PART_BYTES = 4 << 20
 
 _COLUMNS: dict[str, Any] = {"key": pa.string(), "rows": pa.int64(), "bytes": pa.int64(), "sha256": pa.string()}
 _WRITTEN = pa.schema(_COLUMNS)
-# Names in a query are as exact as in DataFusion; a recursion ends where its query says, not at a hundred steps.
-_SETTINGS = {"spark.sql.caseSensitive": "true", "spark.sql.cteRecursionLevelLimit": "-1"}
+_SETTINGS = {
+    # `${env:…}` in a text is text: Spark would put the driver's own variables there, its credentials among them.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.caseSensitive": "true",  # names are as exact as in DataFusion
+    "spark.sql.cteRecursionLevelLimit": "-1",  # a recursion ends where its query says, not at a hundred steps
+}
 
 
 class QueryArguments(Arguments):

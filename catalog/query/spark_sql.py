@@ -56,7 +56,7 @@ def _generated(tree: exp.Expr, relations: Sequence[SparkRelation], *, exact_deci
     tree = qualify(tree, schema=schema, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True)
     tree = rewrite_types(annotate_types(tree, schema=schema, dialect=DIALECT), exact_decimals=exact_decimals)
     tree = rewrite_values(annotate_types(tree, schema=schema, dialect=DIALECT))
-    return tree.sql("spark", identify=True, unsupported_level=ErrorLevel.RAISE)
+    return tree.sql("spark", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
 
 
 def _named(tree: exp.Expr, behind: Mapping[tuple[str, str], SparkRelation], views: Sequence[View]) -> exp.Expr:

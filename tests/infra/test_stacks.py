@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from catalog import places
 from catalog.access.routes import ROUTES
 from infra.stacks.observe import FUNCTIONS, QUEUES
 from infra.stage import StageError, load_stage
-from tests.infra.stages import STAGES, of_type, templates, text_of
+from tests.infra.stages import STAGES, listed, of_type, templates, text_of
 
 
 def test_prod_has_a_key_and_dev_does_without() -> None:
@@ -105,6 +106,28 @@ def test_the_templates_name_no_account() -> None:
     """But for the example of a signed request's caller in the dev stage."""
     found = json.dumps([one.body for stage in STAGES for one in templates(stage)])
     assert found.replace("arn:aws:iam::123456789012:user/person", "").count("123456789012") == 0
+
+
+def test_the_api_may_run_queries_and_no_other_job() -> None:
+    (policy,) = [
+        properties["PolicyDocument"]["Statement"]
+        for name, properties in of_type("dev", "AWS::IAM::Policy").items()
+        if "-api/" in name
+    ]
+    found = {action: one for one in policy for action in listed(one["Action"]) if action.startswith(("emr", "iam"))}
+    assert set(found) == {f"emr-serverless:{verb}JobRun" for verb in ("Start", "Get", "Cancel")} | {"iam:PassRole"}
+    passed = found["iam:PassRole"]
+    assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+    assert "JobRole" in json.dumps(passed["Resource"])
+    for action in set(found) - {"iam:PassRole"}:
+        assert "Application" in json.dumps(found[action]["Resource"]), action
+
+
+def test_results_and_history_expire() -> None:
+    (lake,) = [one for name, one in of_type("dev", "AWS::S3::Bucket").items() if "/Lake" in name]
+    days = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in lake["LifecycleConfiguration"]["Rules"]}
+    assert places.QUERIES.startswith(places.RESULTS)
+    assert (days[places.RESULTS], days[places.HISTORY]) == (1, 90)
 
 
 class TestStages:

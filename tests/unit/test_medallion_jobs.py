@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.changes.multiset import RowsDigest
+from catalog.query.spark_runs import ENTRY_POINT
 from cli.job import CODE as CLI_CODE
 from infra.stacks.jobs import CODE, SCHEDULES
 from spark_jobs.compact import CompactArguments, plan
@@ -34,7 +35,7 @@ def test_every_job_is_a_module_that_can_be_started(name: str) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: str(schedule.job))
 def test_every_schedule_starts_a_job_with_arguments_it_takes(schedule: Any) -> None:
-    assert CODE == CLI_CODE and (ROOT / "spark_jobs" / f"{schedule.job}.py").is_file()
+    assert CODE == CLI_CODE == ENTRY_POINT.rpartition("/")[0] and (ROOT / "spark_jobs" / f"{schedule.job}.py").is_file()
     job = importlib.import_module(f"spark_jobs.{schedule.job}").JOB
     parse(job.arguments, ["--run-id", "6a1c-22", *schedule.arguments])
     # A rate would fire as soon as a cloud starts.
