@@ -12,6 +12,8 @@ from tools.reference import FOLDER, pages
 ROOT = FOLDER.parents[1]
 PAGES = pages()
 
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_reference_is_what_the_code_says(name: str) -> None:
@@ -22,9 +24,7 @@ def test_nothing_else_lies_in_the_reference() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):

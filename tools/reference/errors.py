@@ -39,9 +39,7 @@ def page() -> str:
             lines += [f"- `{kind.name}`: {paragraph(inspect.cleandoc(own))}"]
     lines += ["", "## As data", "", "`strandline -o json` writes to stderr, and every log line of an error carries,"]
     lines += ["the same three fields; `subject` is there when one thing is to blame:", "", "```json"]
-    lines += [
-        '{"error": {"kind": "not_found", "message": "there is no table bronze.tides", "subject": "bronze.tides"}}'
-    ]
+    lines += ['{"error": {"kind": "not_found", "message": "there is no table a.tides", "subject": "a.tides"}}']
     lines += ["```", "", "Over HTTP an error is `application/problem+json` (RFC 9457) whose `type` is"]
     lines += ["`urn:strandline:<kind>`: see [the HTTP API](../guide/api.md#rules-that-hold-everywhere)."]
     return "\n".join(lines)
