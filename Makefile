@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit bench synth lock clean
+.PHONY: help setup demo test lint bench bench-quick docs synth lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ lint: setup ## ruff, mypy, import-linter
 
 bench: setup ## every figure, as a ratio against a peer in the same run
 	@$(RUN) python -m bench $(ARGS)
+
+docs: setup ## docs/reference, written anew from the code
+	@$(RUN) python -m tools.reference
 
 synth: setup ## the CloudFormation templates of the stacks
 	@$(RUN) python -m infra.app

@@ -34,10 +34,12 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    stage: Literal["dev", "prod"]
-    function: str | None = None
-    region: str = Field(min_length=1)
-    endpoint_url: str | None = Field(default=None, pattern=r"^https?://")
+    stage: Literal["dev", "prod"] = Field(description="which of the lakes; decides some defaults")
+    function: str | None = Field(default=None, description="the function's name; decides some defaults")
+    region: str = Field(min_length=1, description="the AWS region")
+    endpoint_url: str | None = Field(
+        default=None, pattern=r"^https?://", description="where AWS is, if not at its own addresses: the embedded cloud"
+    )
     bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="the lake's bucket")
     origin: str = Field(
         default="strandline.local/lake",
@@ -56,8 +58,10 @@ class Settings(BaseModel):
         default={},
         description="ARNs of those who sign their requests to the API (`*` stands for anything) -> their roles",
     )
-    store_timeout_s: float = Field(default=30.0, gt=0, le=600)
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    store_timeout_s: float = Field(
+        default=30.0, gt=0, le=600, description="how long the timeline's store may take before it counts as unavailable"
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="what is logged")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cli.output import Output
 
 POLL_S = 1.0
-AT_HELP = "a snapshot id, a leaf's number in the table, a time (2026-03-01T12:00Z), or a snapshot's name"
+AT_HELP = "a snapshot id, a leaf's number in the table, a time (2026-03-01T12:00Z), a name, or @INDEX of the timeline"
 KEY_HELP = "The log's verifier key name+keyid+base64, or @FILE with one a line. Repeatable."
 
 
@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
         group,
         feed,
         "changes silver.tides --since 2026-03-01 --verify",
+        "changes silver.tides --since @42",
         "changes silver.tides --follow",
         "changes feed silver.tides --since 3 --out feed.jsonl",
     )

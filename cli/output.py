@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -61,13 +61,13 @@ class Output:
             self._out.print(text)
 
     @contextmanager
-    def progress(self, text: str) -> Iterator[None]:
-        """A spinner on stderr while the block runs, if somebody can see it."""
+    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+        """A spinner on stderr while the block runs, if somebody can see it; what it gives says how far it is."""
         if not self._err.is_terminal:
-            yield
+            yield lambda more: None
             return
-        with self._err.status(text):
-            yield
+        with self._err.status(text) as status:
+            yield lambda more: status.update(f"{text}  [dim]{escape(more)}[/]")
 
     def error(self, error: LakeError) -> None:
         if self.is_json:

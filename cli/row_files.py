@@ -77,14 +77,21 @@ class RowFile:
         return digest.hexdigest()
 
     def batches(self, hint: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in bounded batches; Invalid names the file and the position."""
+        """The rows in bounded batches; Invalid names the file and the position.
+
+        `hint`: the columns of the table they are for. Text where it has bytes or UUIDs is read as cli.encoded says.
+        """
         from catalog.pipeline.formats import read_rows
         from catalog.pipeline.limits import Limits
+        from cli.encoded import decoded
 
         everything = sys.maxsize  # the limits guard functions against strangers' files; here memory is bounded anyway
         limits = Limits(object_bytes=everything, decompressed_bytes=everything)
         with self.open() as stream, self.faults_named():
-            yield from read_rows(stream, self.name, limits, hint)
+            first = 0
+            for batch in read_rows(stream, self.name, limits, hint):
+                yield batch if hint is None else decoded(batch, hint, first)
+                first += batch.num_rows
 
     def table(self, hint: pa.Schema | None = None) -> pa.Table:
         """All rows at once."""

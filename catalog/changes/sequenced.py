@@ -6,6 +6,7 @@ and a transaction each are the change set that their leaf says, and together the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -27,10 +28,11 @@ At = int | str | datetime
 - a snapshot's id: where main first stood at it
 - a number below a billion: the table's sequence, the number of one of its leaves (`Commit.sequence`, a watermark)
 - any other number, or a datetime: the time, in ms since 1970, by the timeline's clock (`sequenced_ms`)
-- text: the name of a tag or branch of the table, or else of an index of the timeline
+- text: the name of a tag or branch of the table, or else `@` and an index of the timeline, or else an index's name
 """
 
 SEQUENCES = 10**9
+_INDEX = re.compile(r"@(0|[1-9][0-9]{0,17})")
 
 
 def sequenced(
@@ -72,7 +74,8 @@ def position(timeline: Timeline, table: Table, at: At) -> int:
     if isinstance(at, str):
         ref = table.metadata.refs.get(at)
         if ref is None:
-            return _last_at(timeline, name, timeline.cut((), name=at).index)
+            cut = timeline.cut((), index=int(at[1:])) if _INDEX.fullmatch(at) else timeline.cut((), name=at)
+            return _last_at(timeline, name, cut.index)
         at = ref.snapshot_id
     own = [leaf for _, leaf in timeline.source.of_snapshot(at, size) if leaf.table_uuid == uuid]
     if own:

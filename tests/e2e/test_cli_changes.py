@@ -163,6 +163,18 @@ def test_a_feed_that_was_tampered_with_ends_with_exit_code_3(lake: Lake, vkey: s
         assert isinstance(result.exception, Unverified), what
 
 
+def test_a_feed_begins_and_ends_at_an_index_of_the_timeline(lake: Lake) -> None:
+    """Index 0 is the table's creation; another table's leaf in between belongs to no place of this one."""
+    index = {leaf.sequence: index for index, leaf in lake.timeline.commits_since(TABLE)}
+    whole = sets(run("-o", "json", "changes", TABLE, "--since", f"@{index[0]}", "--verify").stdout)
+    assert [len(one["changes"]) for one in whole] == [3, 2, 0, 1]
+    part = sets(run("-o", "json", "changes", TABLE, "--since", f"@{index[1]}", "--until", f"@{index[4]}").stdout)
+    assert [len(one["changes"]) for one in part] == [2, 0]
+    size = lake.timeline.head().checkpoint.size
+    assert isinstance(run("changes", TABLE, "--since", f"@{size}").exception, NotFound)
+    assert isinstance(run("changes", TABLE, "--since", "@-1").exception, NotFound)
+
+
 def test_a_part_of_a_commit_passes_only_where_parts_were_asked_for(lake: Lake, vkey: str, tmp_path: Path) -> None:
     file = tmp_path / "feed.arrow"
     answer("changes", TABLE, "--limit", "2", "--out", str(file))

@@ -157,6 +157,43 @@ def test_what_is_exported_comes_back_the_same(lake: Lake, tmp_path: Path, name: 
     assert rows(lake, copy) == rows(lake, table) == sorted(FULL.to_pylist(), key=lambda r: json.dumps(r, default=str))
 
 
+BYTES = {
+    "id": "long",
+    "raw": "binary",
+    "four": "fixed[4]",
+    "who": "uuid",
+    "parts": pa.list_(pa.binary()),
+    "inner": pa.struct([("seal", pa.binary()), ("name", pa.string())]),
+}
+
+
+def test_bytes_and_uuids_come_back_from_json_lines(lake: Lake, tmp_path: Path) -> None:
+    table, back, file = new_name(), new_name(), tmp_path / "t.jsonl"
+    given: list[dict[str, Any]] = [
+        {
+            "id": 1,
+            "raw": bytes(range(256)),
+            "four": b"\0\xff\n\x22",
+            "who": uuid4(),
+            "parts": [b"", b"aGk="],
+            "inner": {"seal": b"\xfe", "name": "aGk="},
+        },
+        {"id": 2, "raw": b"", "four": None, "who": None, "parts": [], "inner": None},
+        {"id": 3, "raw": None, "four": b"abcd", "who": uuid4(), "parts": None, "inner": {"seal": None, "name": ""}},
+    ]
+    for name in (table, back):
+        lake.tables.create(name, BYTES)
+    lake.tables.insert(table, given)
+    answer("export", table, str(file))
+    assert answer("import", str(file), back)["files"][0]["status"] == "imported"
+    assert rows(lake, back) == rows(lake, table)
+    for wrong, said in (('{"id": 4, "raw": "a b"}', "'raw'"), ('{"id": 4, "who": "not-one"}', "'who'")):
+        file.write_text('{"id": 3, "raw": null}\n' + wrong + "\n")
+        result = run("import", str(file), back)
+        assert result.exit_code == 2 and f"row 1, column {said}" in result.output, result.output
+    assert len(rows(lake, back)) == 3
+
+
 def test_an_export_is_of_then_and_of_what_was_asked_for(lake: Lake, tmp_path: Path) -> None:
     table, file = new_name(), tmp_path / "t.jsonl"
     lake.tables.create(table, {"id": "long", "name": "string"}, mode="mor", key=["id"])
