@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyspark.sql import SparkSession
@@ -34,6 +35,8 @@ from spark_jobs.session import spark_session
 log = logging.getLogger(__name__)
 
 A = TypeVar("A", bound="Arguments")
+Session: TypeAlias = "SparkSession | Callable[[], SparkSession]"
+_STARTED_BY_JVM = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the Python it starts
 STATE_SPACE = "job"
 FORMAT = "strandline/job@v1"
 
@@ -68,13 +71,20 @@ class Stage:
 class Context:
     """What a job works with: the session, the lake, and where it tells of its progress."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, job: str, run_id: str) -> None:
-        self.spark, self.lake, self.job, self.run_id = spark, lake, job, run_id
+    def __init__(self, session: Session, lake: Lake, job: str, run_id: str) -> None:
+        self._session, self.lake, self.job, self.run_id = session, lake, job, run_id
         self.stages: list[Stage] = []
         self.commits: list[dict[str, Any]] = []
         self.inputs: dict[str, Dataset] = {}
         self.outputs: dict[str, Dataset] = {}
         self.started = time.time()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, started when it is first asked for: mending a few rows, expiring and failing need none."""
+        if callable(self._session):
+            self._session = self._session()
+        return self._session
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -126,8 +136,14 @@ def run(job: Job[A], argv: Sequence[str] | None = None) -> int:
         arguments = parse(job.arguments, sys.argv[1:] if argv is None else argv)
         settings = load_settings()
         signal.signal(signal.SIGTERM, _stop)
-        with spark_session(f"strandline {job.name}", settings, local=False) as spark:
-            outcome = execute(job, arguments, spark, open_lake(settings))
+        with ExitStack() as stack:
+
+            def start() -> SparkSession:
+                return stack.enter_context(spark_session(f"strandline {job.name}", settings, local=False))
+
+            # A JVM that started us waits for a session, and may take it for a failure if none comes.
+            session = start() if _STARTED_BY_JVM in os.environ else start
+            outcome = execute(job, arguments, session, open_lake(settings))
     except Exception as error:
         outcome = Outcome(error=as_lake_error(error))
     if outcome.error is not None:
@@ -138,9 +154,9 @@ def run(job: Job[A], argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def execute(job: Job[A], arguments: A, spark: SparkSession, lake: Lake) -> Outcome:
-    """Runs the job in a session that is there already, and leaves its report. What it raises kills the process."""
-    context = Context(spark, lake, job.name, arguments.run_id)
+def execute(job: Job[A], arguments: A, session: Session, lake: Lake) -> Outcome:
+    """Runs the job in a session that is there already, or can be, and leaves its report."""
+    context = Context(session, lake, job.name, arguments.run_id)
     result: Mapping[str, Any] = {}
     error: LakeError | None = None
     with correlation(arguments.run_id):

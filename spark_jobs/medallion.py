@@ -98,7 +98,7 @@ def _mended(
     context: Context, spec: TableSpec, table: str, inputs: Inputs, units: set[Any], arguments: MedallionArguments
 ) -> tuple[int, int]:
     """The rules on this machine, for the touched units only. Rejects first: the watermark must not pass them."""
-    spark, lake = context.spark, context.lake
+    lake = context.lake
     rows, rejects = apply_rule(spec, gather(spec, units, inputs))
     rejected = reject_rows(spec, rejects)
     _keep_rejects(
@@ -106,7 +106,8 @@ def _mended(
     )
     # A crash here is harmless: the rejects are found again, the same ones.
     said = feeding.summary(inputs.pinned, context.run_id)
-    snapshot, count = writing.mend(spark, lake, table, spec, writing.existing(lake, table, spec, units), rows, said)
+    known = writing.existing(lake, table, spec, units)
+    snapshot, count = writing.mend(lambda: context.spark, lake, table, spec, known, rows, said)
     context.committed(table, snapshot, rows=count)
     return count, len(rejected)
 
@@ -147,7 +148,7 @@ def _keep_rejects(
         return
     into = arguments.prefix + REJECTS.name
     said = {"strandline.of": spec.name, "strandline.run": context.run_id}
-    snapshot, _ = writing.mend(context.spark, context.lake, into, REJECTS, mine, rejected, said)
+    snapshot, _ = writing.mend(lambda: context.spark, context.lake, into, REJECTS, mine, rejected, said)
     context.committed(into, snapshot, rejects_of=spec.name)
 
 

@@ -69,7 +69,7 @@ def merge_changes(context: Context, arguments: MergeArguments) -> Mapping[str, A
             return {"how": "copied", "why": str(reason)}
         spec = TableSpec(target.partition(".")[2], schema, key, key[0])
         before, after = (_rows(changes.changes, side) for side in ("before", "after"))
-        snapshot, stage.rows = writing.mend(context.spark, lake, target, spec, before, after, said)
+        snapshot, stage.rows = writing.mend(lambda: context.spark, lake, target, spec, before, after, said)
         context.committed(target, snapshot, rows=stage.rows)
         return {"how": "merged", "rows": stage.rows}
 

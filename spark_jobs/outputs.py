@@ -6,7 +6,7 @@ format than Parquet is mended by Spark's MERGE.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ def existing(lake: Lake, table: str, spec: TableSpec, units: set[Any]) -> list[R
 
 
 def mend(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     lake: Lake,
     table: str,
     spec: TableSpec,
@@ -47,7 +47,8 @@ def mend(
 ) -> tuple[int | None, int]:
     """Replaces rows `before` by rows `after`, by key, in one commit; the snapshot and how many rows differed.
 
-    Nothing to change is a commit as well, an empty one: it carries the watermark on.
+    `session` is asked for only if the table is not in Parquet. Nothing to change is a commit as well, an empty one: it
+    carries the watermark on.
     """
     key = spec.key
     old = {tuple(row[name] for name in key): row for row in before}
@@ -56,7 +57,9 @@ def mend(
     gone = [identity for identity, row in old.items() if new.get(identity) != row]
     loaded = lake.tables.load(table)
     if loaded.properties.get("write.format.default", "parquet") != "parquet" and (fresh or gone):
-        return _merge(spark, lake, table, spec, fresh, [identity for identity in gone if identity not in new], summary)
+        return _merge(
+            session(), lake, table, spec, fresh, [identity for identity in gone if identity not in new], summary
+        )
     arrow = pa.Table.from_pylist(fresh, schema=spec.schema)
     key_schema = pa.schema([spec.schema.field(name) for name in key])
     keys = pa.Table.from_pylist([dict(zip(key, identity, strict=True)) for identity in gone], schema=key_schema)

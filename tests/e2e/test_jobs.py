@@ -104,6 +104,14 @@ def test_a_schedule_runs_the_pipeline_and_the_command_line_tells_of_it(
     assert state["status"] == "succeeded" and state["rows"] > 0
     assert "strandline job medallion done" in command(cloud, "job", "logs", run["id"])["text"]
 
+    table = "silver.processed_notes"
+    done = command(cloud, "job", "run", "compact", "--wait", "--", "--table", table, "--rewrite-all")
+    cloud.wait_until_idle()
+    (commit,) = done["report"]["commits"]
+    _, leaf = lake.timeline.find(int(commit["snapshot_id"]))
+    assert leaf.operation == "replace" and leaf.rows_digest == commit["rows_digest"]
+    assert lake.verifier.verify(deep=True).check().rewrites == 1
+
 
 def test_a_failing_job_says_why_in_its_last_line(cloud: EmbeddedCloud, lake: Lake) -> None:
     answer = command(cloud, "job", "run", "compact", "--wait", "--", "--table", "gold.nowhere", code=4)

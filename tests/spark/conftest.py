@@ -41,6 +41,9 @@ def spark(endpoint: Endpoint, settings: Settings) -> Iterator[SparkSession]:
         for name, value in endpoint.environment("spark").items():
             patch.setenv(name, value)
         opened = session.__enter__()
+    # Tables here have a handful of rows: what plans them again while they run costs more than the run.
+    opened.conf.set("spark.sql.shuffle.partitions", "1")
+    opened.conf.set("spark.sql.adaptive.enabled", "false")
     yield opened
     session.__exit__(None, None, None)
 
