@@ -67,10 +67,10 @@ class Warehouse:
         tables = self.tables(fast=True)
         client = boto3.client("s3", endpoint_url=self.url, region_name="us-east-1")
         limits = Limits(6 << 30, 300.0)  # what a function of 10 GB has
-        return Queries(tables, no_timeline, Attestations(client, self.bucket), limits=limits)
+        return Queries(tables, _no_timeline, Attestations(client, self.bucket), limits=limits)
 
 
-def no_timeline() -> Any:
+def _no_timeline() -> Any:
     """Tables are read at their newest snapshot: the timeline has figures of its own."""
     raise NotFound("no timeline here")
 

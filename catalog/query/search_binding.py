@@ -70,13 +70,12 @@ def _search(
         raise Denied(f"you see {table}.{operator.column} or its key masked: it cannot be searched", subject=table)
     where, rest = _where(operator, arrow, at, values)
     nearest = operator.nearest
-    k = None
+    limit, k = 0, None
     if nearest is not None:
-        limit, offset = _count(nearest.limit, values), 0
-        if nearest.offset is not None:
-            skipped = _count(nearest.offset, values)
-            limit, offset = (None, 0) if skipped is None else (limit, skipped)
-        k = None if limit is None or limit + offset > MOST_NEAREST else max(limit + offset, 1)
+        counted = _count(nearest.limit, values)
+        skipped = 0 if nearest.offset is None else _count(nearest.offset, values)
+        if counted is not None and skipped is not None and counted + skipped <= MOST_NEAREST:
+            limit, k = counted, max(counted + skipped, 1)
     closed = not (operator.open or rest or (rules is not None and rules.row_filter))
     behind = at is not None and at.snapshot_id != bound.relation.snapshot_id
     closed = closed and not behind  # rows may be gone since
@@ -84,7 +83,7 @@ def _search(
         k = None  # how many rows pass is not seen from outside: all are compared
     if behind:
         where = None  # what the vector table knows of the columns may be old
-    return Search(operator, name, bound, key, at, _asked(operator, values), where, k, closed)
+    return Search(operator, name, bound, key, at, _asked(operator, values), where, k, limit, closed)
 
 
 def _asked(operator: Operator, values: Mapping[str, Any]) -> str | Sequence[float]:
@@ -127,14 +126,12 @@ def _where(
     said, rest = list[str](), False
     for condition in operator.conditions:
         columns = {_plain(column) for column in condition.find_all(exp.Column)}
-        known = at is not None and columns <= set(at.columns) and all(_simple(arrow.field(c).type) for c in columns)
         copied = condition.copy()
         for parameter in list(copied.find_all(exp.Parameter)):
             value = _parameter(parameter, values)
-            known = known and (value is None or isinstance(value, str | int | float))
-            if known:
+            if value is None or isinstance(value, str | int | float):
                 parameter.replace(exp.convert(value))
-        if not known:
+        if at is None or not columns <= set(at.columns) or not _alike(copied, [arrow.field(c).type for c in columns]):
             rest = True
             continue
         for column in list(copied.find_all(exp.Column)):
@@ -148,5 +145,16 @@ def _plain(column: exp.Column) -> str:
     return str(name.this) if name.quoted else str(name.this).lower()
 
 
-def _simple(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)) or is_text(kind)
+def _alike(condition: exp.Expression, kinds: Sequence[pa.DataType]) -> bool:
+    """Whether two engines surely read it alike: all columns and values are numbers, or texts, or truths.
+
+    A float of 32 bits is not compared with the same number everywhere.
+    """
+    literals = list(condition.find_all(exp.Literal))
+    if condition.find(exp.Parameter):
+        return False
+    if all(is_text(kind) for kind in kinds):
+        return all(one.is_string for one in literals) and not condition.find(exp.Boolean)
+    if all(pa.types.is_integer(kind) or pa.types.is_float64(kind) for kind in kinds):
+        return not any(one.is_string for one in literals) and not condition.find(exp.Boolean)
+    return all(pa.types.is_boolean(kind) for kind in kinds) and not literals

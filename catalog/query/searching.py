@@ -79,6 +79,7 @@ class Search:
     asked: str | Sequence[float]
     where: str | None
     k: int | None
+    limit: int
     closed: bool
     """Nothing but `where` and the words decides which rows are wanted: the first k are the answer's."""
 
@@ -207,17 +208,17 @@ class Searches:
             here = [one for one in self.bound if one.operator.mention == mention]
             # Words first: which rows have them may be all that the nearest are looked for among.
             here.sort(key=lambda one: (one.k is not None, not one.operator.narrows))
-            answers: list[tuple[Search, pa.Table]] = []
+            holder = next((one for one in reversed(here) if one.restricts and _covered(one, columns[mention])), None)
+            if holder is not None and any(one.restricts for one in here[here.index(holder) + 1 :]):
+                holder = None
             among: pa.Table | None = None
             for one in here:
-                holding = one.restricts and one is here[-1] and self._covered(one, columns[mention])
-                table = self._ask(one, columns[mention] if holding else (), factor, among, found)
-                answers.append((one, table))
+                table = self._ask(one, columns[mention] if one is holder else (), factor, among, found)
                 found.functions.append(_function(one, table))
                 if one.restricts:
                     among = table if among is None else table.filter(rows_with(among, _keys(one, table)))
                     found.keys[mention] = (one, among.select(list(one.key)))
-                    if holding:
+                    if one is holder:
                         found.rows[mention] = among
         return found
 
@@ -241,20 +242,20 @@ class Searches:
             listed = _listed(one, among)
             where, closed = _and(where, listed), closed and listed is not None
         wide = k if closed else max(k, FIRST) * factor
-        if not closed and wide < one.at.rows:
-            found.missing, found.wanted = True, k
         if not closed and wide * WIDER >= one.at.rows <= MOST_COMPARED:
             return self.ranking.nearest(one.at, one.asked, None, where, columns)
+        if not closed and wide < one.at.rows:
+            found.missing, found.wanted = True, one.limit
         return self.ranking.nearest(one.at, one.asked, min(wide, one.at.rows), where, columns)
 
-    @staticmethod
-    def _covered(one: Search, columns: Sequence[str]) -> bool:
-        """Whether the vector table has all that the query needs, as it was at that snapshot under that schema."""
-        relation = one.bound.relation
-        if one.at is None or one.at.snapshot_id != relation.snapshot_id or not set(columns) <= set(one.at.columns):
-            return False
-        made = one.bound.snapshot
-        return made is not None and made.schema_id == relation.schema.schema_id
+
+def _covered(one: Search, columns: Sequence[str]) -> bool:
+    """Whether the vector table has all that the query needs, as it was at that snapshot under that schema."""
+    relation = one.bound.relation
+    if one.at is None or one.at.snapshot_id != relation.snapshot_id or not set(columns) <= set(one.at.columns):
+        return False
+    made = one.bound.snapshot
+    return made is not None and made.schema_id == relation.schema.schema_id
 
 
 def is_text(kind: pa.DataType) -> bool:

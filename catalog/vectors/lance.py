@@ -146,10 +146,10 @@ class Chain:
         self._step(int(self._table.version))
 
     def index_vectors(self, partitions: int) -> None:
-        """Inverted lists of quantised vectors. Lance shuffles them through $TMPDIR: for jobs, not for functions."""
-        from lancedb.index import IvfRq
+        """Inverted lists of vectors, a byte a number. Lance shuffles them through $TMPDIR: for jobs alone."""
+        from lancedb.index import IvfSq
 
-        self._table.create_index(VECTOR, config=IvfRq(distance_type="cosine", num_partitions=partitions), replace=True)
+        self._table.create_index(VECTOR, config=IvfSq(distance_type="cosine", num_partitions=partitions), replace=True)
         self._step(int(self._table.version))
 
     def optimize(self) -> None:

@@ -20,7 +20,7 @@ Mode: TypeAlias = Literal["vector", "text", "hybrid"]
 MAX_K = 1000
 # Each half of a hybrid search looks this much further than k: what is middling in both may be best overall.
 POOL = 5
-PROBES = 20
+PROBES = 64
 """How many of the index's lists are looked through at least; more, while fewer than k rows meet the filter."""
 SCORE = "score"
 
