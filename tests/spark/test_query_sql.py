@@ -28,7 +28,7 @@ from tests.spark.lakes import open_with
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-TPCH = (1, 4, 8, 13, 16, 22)
+TPCH = (1, 8, 13, 22)
 """Those with arithmetic, dates, outer joins and text; all 22 were compared once, and cost a minute."""
 
 TIDES = pa.schema(
