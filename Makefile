@@ -30,9 +30,6 @@ lint: setup ## ruff, mypy, import-linter
 bench: setup ## every figure, as a ratio against a peer in the same run
 	@$(RUN) python -m bench $(ARGS)
 
-bench-quick: setup ## the same on less data, in under five minutes
-	@$(RUN) python -m bench --quick $(ARGS)
-
 docs: setup ## docs/reference, written anew from the code
 	@$(RUN) python -m tools.reference
 
