@@ -1,4 +1,4 @@
-"""Growth as a picture: a small SVG with two axes, a line for each engine, and its name at the line's end."""
+"""Growth as a picture: a small SVG with two axes, a line for each engine, and their names beside it."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ def svg(plot: Mapping[str, Any]) -> str:
         y = up.at(value)
         drawn.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
         drawn.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>')
-    for (name, points), colour in zip(lines.items(), COLOURS * len(lines), strict=False):
+    for number, (name, points) in enumerate(lines.items()):
+        colour = COLOURS[number % len(COLOURS)]
         where = [(across.at(x), up.at(y)) for x, y in points]
         if where:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in where)
             drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-            x, y = where[-1]
-            drawn.append(f'<text x="{x + 6:.1f}" y="{y + 4:.1f}" fill="{colour}">{escape(name)}</text>')
+            drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in where]
+            place = f'x="{WIDTH - RIGHT + 12}" y="{TOP + 16 + 18 * number}"'
+            drawn.append(f'<text {place} fill="{colour}">{escape(name)}</text>')
     return "\n".join([*drawn, "</svg>", ""])
 
 
