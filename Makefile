@@ -27,11 +27,14 @@ lint: setup ## ruff, mypy, import-linter
 	@$(RUN) mypy
 	@$(RUN) lint-imports --no-cache
 
-bench: setup ## every figure, as a ratio against a peer in the same run
+bench: setup ## every figure, as a ratio against a peer in the same run; writes bench/RESULTS.md
 	@$(RUN) python -m bench $(ARGS)
 
 docs: setup ## docs/reference, written anew from the code
 	@$(RUN) python -m tools.reference
+
+bench-quick: setup ## smaller sizes, in minutes: a first look, kept apart from the real figures
+	@$(RUN) python -m bench --quick $(ARGS)
 
 synth: setup ## the CloudFormation templates of the stacks
 	@$(RUN) python -m infra.app

@@ -60,7 +60,7 @@ def _warm(endpoint: str, headers: dict[str, str], count: int) -> Figure:
             http.get(f"{endpoint}/tables/{TABLE}").raise_for_status()
             samples.append((time.perf_counter() - began) * 1000)
     detail: dict[str, object] = {"p95": sorted(samples)[int(len(samples) * 0.95)], "requests": count}
-    return Figure("GET /tables/{t}, warm, p50", p50(samples), "ms", 25.0, detail=detail)
+    return Figure("GET /tables/{t}, warm, p50", p50(samples), "ms", 25.0, detail=detail, samples=samples)
 
 
 def _at_once(endpoint: str, headers: dict[str, str], seconds: float) -> Iterator[Figure]:

@@ -23,7 +23,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from bench.harness import Figure, suite
+from bench.harness import Figure, Plot, suite
 from bench.query_world import Warehouse, warehouse
 from bench.tpch import QUERIES, TABLES, generate
 from catalog.query.queries import Queries
@@ -37,6 +37,7 @@ def run(quick: bool) -> Iterator[Figure]:
         yield from _tpch(house, 0.1 if quick else 1.0)
         yield from _point(house, 500_000 if quick else 5_000_000)
         yield from _plan(house, 1_000 if quick else 10_000)
+        yield from _growth(house, [1, 4, 16, 64] if quick else [1, 4, 16, 64, 256])
 
 
 def _timed(call: Callable[[], Any], turns: int = 3) -> float:
@@ -167,7 +168,8 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
                 gets = max(gets, sum(n for path, n in found.items() if "/data/" in path))
     mine, polars = median(samples["ours"]), median(samples["polars"])
     detail: dict[str, object] = {"rows": rows, "ours_ms": round(mine * 1000, 2), "polars_ms": round(polars * 1000, 2)}
-    yield Figure("warm point query", mine / polars, "x polars", 1.3, detail=detail)
+    ratios = [a / b for a, b in zip(samples["ours"], samples["polars"], strict=True)]
+    yield Figure("warm point query", mine / polars, "x polars", 1.3, detail=detail, samples=ratios)
     yield Figure("warm point query, data GETs", gets, "requests", 2)
     cold = house.reader()
     house.fast.gets()
@@ -199,7 +201,34 @@ def _plan(house: Warehouse, files: int) -> Iterator[Figure]:
         warms += [_timed(lambda queries=queries, at=at: explain(queries, at), 1) for at in range(1000, 9000, 500)]
     detail: dict[str, object] = {"files": files}
     yield Figure(f"plan over {files} files, cold", min(colds), "s", 2.0, detail=detail)
-    yield Figure(f"plan over {files} files, warm", median(warms) * 1000, "ms", 50.0, detail=detail)
+    warm = [one * 1000 for one in warms]
+    yield Figure(f"plan over {files} files, warm", median(warm), "ms", 50.0, detail=detail, samples=warm)
+
+
+def _growth(house: Warehouse, sizes: list[int]) -> Iterator[Figure]:
+    """A table of more and more files of a thousand rows: a point query, which needs one of them, and a sum over all."""
+    tables, written = house.tables(), 0
+    tables.create("bench.grown", {"id": "long", "metres": "double"})
+    lines: dict[str, list[tuple[float, float]]] = {"one row": [], "sum of all": []}
+    asked = {"one row": "SELECT * FROM bench.grown WHERE id = 7", "sum of all": "SELECT sum(metres) FROM bench.grown"}
+    for size in sizes:
+        for number in range(written, size):
+            ids = pa.array(np.arange(number * 1000, number * 1000 + 1000))
+            tables.insert(
+                "bench.grown", pa.table({"id": ids, "metres": pa.array(np.random.default_rng(7).random(1000))})
+            )
+        written = size
+        house.publish()
+        queries = house.reader()
+        for name, text in asked.items():
+            queries.run(text).table()
+            lines[name].append((size, _timed(lambda text=text, queries=queries: queries.run(text).table(), 7) * 1000))
+    plot = Plot("Time of a query against files", "files", "ms", lines)
+    for name, points in lines.items():
+        found = points[-1][1] / points[0][1]
+        yield Figure(
+            f"{name}, {sizes[-1]} files / {sizes[0]} file", found, "x", plot=plot if name == "one row" else None
+        )
 
 
 def _file(bucket: str, number: int) -> DataFile:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import tables_peers as peers
 from bench.children import alone
-from bench.harness import Figure, p50, suite
+from bench.harness import Figure, Plot, p50, suite
 from bench.timeline_world import Cloud, cloud
 
 MB = 1 << 20
@@ -33,7 +33,10 @@ def _inserts(running: Cloud, times: int) -> Iterator[Figure]:
     plain = alone(peers.iceberg_inserts, world(), times)
     rate, other = times / sum(ours), times / sum(plain)
     detail: dict[str, Any] = {"ours_per_s": round(rate, 1), "pyiceberg_per_s": round(other, 2)}
-    yield Figure(f"{times} ten-row inserts in turn / pyiceberg's rate", rate / other, "x", 5, "higher", detail)
+    lines = {"ours": _growth(ours), "pyiceberg": _growth(plain)}
+    plot = Plot("Cost of an append against the commits before it", "commits", "ms", lines, log_x=False)
+    name = f"{times} ten-row inserts in turn / pyiceberg's rate"
+    yield Figure(name, rate / other, "x", 5, "higher", detail, plot=plot)
 
     part = times // 6
     first, last = ours[:part], ours[-part:]
@@ -86,6 +89,13 @@ def _upserts(running: Cloud, rows: int, upserted: int) -> Iterator[Figure]:
     lance = median(peers.prepare_lance, peers.lance_upsert, "upsert")
     detail = {"lancedb": _told(lance, upserted)}
     yield Figure("mor upsert / lancedb's rows/s", lance["seconds"] / mor["seconds"], "x", detail=detail)
+
+
+def _growth(seconds: list[float], points: int = 20) -> list[tuple[float, float]]:
+    """The median of each stretch, at its end."""
+    step = max(1, len(seconds) // points)
+    stretches = [(at + step, seconds[at : at + step]) for at in range(0, len(seconds) - step + 1, step)]
+    return [(float(end), p50(part) * 1000) for end, part in stretches]
 
 
 def _ms(samples: list[float]) -> float:

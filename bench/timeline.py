@@ -15,11 +15,12 @@ import boto3
 import pyarrow as pa
 from botocore.config import Config
 
-from bench.harness import Figure, p50, stopwatch, suite
+from bench.harness import Figure, Plot, p50, stopwatch, suite
 from bench.timeline_world import ORIGIN, Cloud, CountedDatabase, Log, MemoryS3, cloud, leaves
 from catalog.events import SilentBus
 from catalog.merkle.note import Ed25519Signer
 from catalog.merkle.proof import read, write
+from catalog.merkle.proof import verify as verify_proof
 from catalog.settings import Settings
 from catalog.tables.iceberg import open_catalog
 from catalog.tables.manager import Tables
@@ -41,6 +42,7 @@ def timeline(quick: bool) -> Iterator[Figure]:
         yield from _on_the_cloud(running, quick)
         yield from _cost_of_proving(running)
     yield from _at_size(100_000 if quick else 1_000_000)
+    yield from _growth([100, 1_000, 10_000] if quick else [100, 1_000, 10_000, 100_000, 1_000_000])
 
 
 def _sequencer(place: Place, s3: Any, bucket: str, catalog: Any = None) -> Sequencer:
@@ -82,7 +84,8 @@ def _on_the_cloud(running: Cloud, quick: bool) -> Iterator[Figure]:
             sequencer.append(batch)
         samples.append(seconds() * 1000)
     sequencer.close()
-    yield Figure("10 leaves sequenced, warm, p50", p50(samples), "ms", 25, detail={"min": min(samples)})
+    detail: dict[str, object] = {"min": min(samples)}
+    yield Figure("10 leaves sequenced, warm, p50", p50(samples), "ms", 25, detail=detail, samples=samples)
 
 
 def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
@@ -138,7 +141,7 @@ def _at_size(size: int) -> Iterator[Figure]:
         with stopwatch() as seconds:
             proof = stored.proof(index)
         hot.append(seconds() * 1000)
-    yield Figure(f"inclusion proof, hot, {shown}", p50(hot), "ms", 1, detail={"min": min(hot)})
+    yield Figure(f"inclusion proof, hot, {shown}", p50(hot), "ms", 1, detail={"min": min(hot)}, samples=hot)
 
     gets = []
     for index in chosen:
@@ -170,6 +173,35 @@ def _at_size(size: int) -> Iterator[Figure]:
     yield Figure(f"reads of a verification that finds nothing new, {shown}", reads, "", 2 * math.log2(size))
     reader.close()
     log.db.close()
+
+
+def _growth(sizes: list[int]) -> Iterator[Figure]:
+    """Proofs grow with the logarithm of the timeline: their bytes, and the time to make and to check one."""
+    bytes_, made, checked = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    for size in sizes:
+        log = Log(size)
+        reader, key = Reader.open(log.place), log.signer.verifier_key
+        timeline = Timeline(StoredSource(reader), ORIGIN, [key])
+        making, checking = list[float](), list[float]()
+        for index in random.Random(1).sample(range(size), 30):
+            entry = timeline.source.entry(index, size)
+            timeline.proof(index)
+            with stopwatch() as seconds:
+                proof = timeline.proof(index)
+            making.append(seconds() * 1000)
+            with stopwatch() as seconds:
+                verify_proof(proof, entry, [key], origin=ORIGIN)
+            checking.append(seconds() * 1000)
+        bytes_.append((size, len(proof)))
+        made.append((size, p50(making)))
+        checked.append((size, p50(checking)))
+        reader.close()
+        log.db.close()
+    plot = Plot("Size of a proof against leaves", "leaves", "bytes", {"proof file": bytes_}, log_y=False)
+    name = f"proof file, {sizes[-1]:,} leaves / {sizes[0]:,} leaves"
+    yield Figure(name, bytes_[-1][1] / bytes_[0][1], "x", plot=plot)
+    plot = Plot("Time of a proof against leaves", "leaves", "ms", {"made": made, "checked": checked})
+    yield Figure(f"proof made, {sizes[-1]:,} leaves / {sizes[0]:,} leaves", made[-1][1] / made[0][1], "x", plot=plot)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def demo(
     context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the embedded cloud up afterwards.")] = False,
 ) -> None:
-    """Watch the lake work: commits, a signed timeline, a proof, and a flipped byte that is found."""
+    """Watch the lake work: dropped files, Spark, SQL then and now, search, proofs, and a flipped byte that is found."""
     from cli.demo import run_demo
 
     run_demo(context.obj, keep=keep)

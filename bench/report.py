@@ -1,0 +1,91 @@
+"""RESULTS.md and its pictures, from whatever bench/results holds: one row a figure, a missed one shown as missed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.plots import svg
+
+TAKEN_ON = """## What they were taken on
+
+Nothing here leaves the machine. So figures over S3 say how engines compare and how many requests they send, not
+what AWS would take.
+
+- **Requests, commits, upserts, changes, jobs**: the embedded cloud's API server (moto in memory, in a process
+  of its own), with conditional writes made atomic and Glue's `VersionId` enforced (`infra/local/hardening.py`).
+  Ours and the peers use the same endpoint in the same run.
+- **Queries, search**: moto's ranged reads slow down with the size of the object, so objects are served from
+  memory by a plain HTTP server in a process of its own (`bench/query_world.py`), to us and to the peer alike.
+  DuckDB has no S3 client offline: it reads the same bytes as local files, which is in its favour.
+- **The timeline at size**: SlateDB in memory; its requests are counted against the embedded cloud.
+
+`spread` is the middle eight tenths of the samples behind a figure, or of the values of several rounds; a count
+has none.
+"""
+
+
+def write(results: Path, to: Path) -> Path:
+    """RESULTS.md in `to`, with its plots beside it. Returns its path."""
+    reports = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    pictures = to / "plots"
+    lines = ["# Results", "", "<!-- Written by `make bench`. -->", "", *_machine(reports), "", *_summary(reports), ""]
+    for report in reports:
+        lines += [*_suite(report), ""]
+        for figure in report["figures"]:
+            if figure.get("plot"):
+                pictures.mkdir(parents=True, exist_ok=True)
+                name = f"{report['suite']}-{_slug(figure['plot']['title'])}.svg"
+                (pictures / name).write_text(svg(figure["plot"]))
+                lines += [f"![{figure['plot']['title']}](plots/{name})", ""]
+    path = to / "RESULTS.md"
+    path.write_text("\n".join([*lines, TAKEN_ON.rstrip(), ""]))
+    return path
+
+
+def _machine(reports: list[dict[str, Any]]) -> Iterator[str]:
+    """Each machine once: suites may have been run on different days."""
+    seen: dict[str, list[str]] = {}
+    for report in reports:
+        m = report["machine"]
+        packages = ", ".join(f"{name} {version}" for name, version in m["packages"].items())
+        told = f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; {m['system']}; Python {m['python']}; {packages}"
+        seen.setdefault(told, []).append(report["suite"])
+    for told, suites in seen.items():
+        yield f"- {', '.join(suites)}: {told}"
+
+
+def _summary(reports: list[dict[str, Any]]) -> Iterator[str]:
+    figures = [figure for report in reports for figure in report["figures"]]
+    met, missed = (sum(figure["verdict"] == word for figure in figures) for word in ("met", "MISSED"))
+    yield f"{len(figures)} figures, {met + missed} with a target: {met} met, {missed} missed."
+    if any(report["quick"] for report in reports):
+        yield "\n**A quick run, of smaller sizes: a first look, not the real figures.**"
+
+
+def _suite(report: dict[str, Any]) -> Iterator[str]:
+    rounds = f", {report['rounds']} rounds" if report["rounds"] > 1 else ""
+    yield f"## {report['suite']}"
+    yield ""
+    yield f"{report['taken']}, {report['seconds']:.0f} s{rounds}; load {report['machine']['load']} at the end."
+    yield ""
+    yield "| figure | measured | spread | target | |"
+    yield "|---|---:|---:|---:|---|"
+    for figure in report["figures"]:
+        sign = "≤" if figure["better"] == "lower" else "≥"
+        target = "" if figure["target"] is None else f"{sign} {_number(figure['target'])}"
+        spread = "" if figure["spread"] is None else " – ".join(_number(one) for one in figure["spread"])
+        verdict = "**missed**" if figure["verdict"] == "MISSED" else figure["verdict"]
+        name = figure["name"].replace("|", "\\|")
+        yield f"| {name} | {_number(figure['value'])} {figure['unit']} | {spread} | {target} | {verdict} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
