@@ -15,9 +15,11 @@ from infra.cost.workload import (
     COMMIT,
     DAYS,
     EMPTY_JOB_VCPU_HOURS,
+    FIGURES,
     FILE,
     GB_PER_VCPU,
     IMAGE_GB,
+    KMS_PER_OBJECT_REQUEST,
     POLLS_A_MONTH,
     QUERY,
     SWEEP,
@@ -113,6 +115,9 @@ def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str,
         ("API requests", "api", API_REQUEST, workload.api_requests_a_day * DAYS),
         ("queries", "api", QUERY, workload.queries_a_day * DAYS),
     ]
+    objects = sum(times * (unit.s3_writes + unit.s3_reads) for _, _, unit, times in works)
+    yield "kms.request", objects * KMS_PER_OBJECT_REQUEST * (inventory.keys > 0), "objects, by the bucket's key"
+    yield "cloudwatch.metric_month", FIGURES * (workload.files_a_day > 0), "figures that the functions tell"
     for what, function, unit, times in works:
         gb = inventory.memory_mb.get(function, 1024) / 1024
         yield "lambda.gb_second", times * unit.seconds * gb, f"{what} x {unit.seconds} s x {gb:g} GB"

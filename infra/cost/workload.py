@@ -56,6 +56,10 @@ QUERY = Unit(seconds=1.0, s3_reads=20, glue=2, log_kb=1)
 # Lambda keeps five long polls of 20 seconds open on each queue it consumes, work or no work.
 POLLS_A_MONTH = 5 * 3 * 60 * 24 * DAYS
 GB_PER_VCPU = 4
+# What the functions tell of themselves when there is work: eight figures of ingestion, two of the sequencer.
+FIGURES = 10
+# With a bucket key S3 asks KMS once for many objects.
+KMS_PER_OBJECT_REQUEST = 0.01
 # A scheduled job that finds nothing to do: a driver and an executor of 2 vCPU each, for three minutes.
 EMPTY_JOB_VCPU_HOURS = 2 * 2 * 3 / 60
 IMAGE_GB = 0.5

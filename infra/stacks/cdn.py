@@ -47,7 +47,6 @@ class TimelineCdn(Construct):
             comment="the timeline: checkpoint, keys, tiles",
             default_behavior=behaviour(fresh),
             additional_behaviors=dict.fromkeys(IMMUTABLE, behaviour(cloudfront.CachePolicy.CACHING_OPTIMIZED)),
-            minimum_protocol_version=cloudfront.SecurityPolicyProtocol.TLS_V1_2_2021,
         )
         reader = iam.ServicePrincipal("cloudfront.amazonaws.com")
         bucket.add_to_resource_policy(

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from catalog import figures
 from catalog.ingest.ledger import Ledger
 from catalog.ingest.rules import Rule, Rules
 from catalog.lake import Lake
@@ -25,8 +26,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def metrics(cloud: EmbeddedCloud) -> list[dict[str, Any]]:
-    lines = cloud.functions.logs("strandline-dev-ingest")
+def metrics(cloud: EmbeddedCloud, function: str = "ingest") -> list[dict[str, Any]]:
+    lines = cloud.functions.logs(f"strandline-dev-{function}")
     return [json.loads(line) for line in lines if line.startswith("{") and '"_aws"' in line]
 
 
@@ -66,6 +67,19 @@ def test_a_batch_tells_its_metrics_on_stdout(cloud: EmbeddedCloud, lake: Lake) -
     names = ("FilesCommitted", "FilesDuplicate", "FilesQuarantined", "FilesFailed", "Rows", "Bytes")
     assert [entry[name] for name in names] == [[1], [0], [0], [0], [2], [7]]
     assert entry["Duration"][0] > 0
+    # An alarm finds a figure by all of its dimensions, and no other way.
+    assert entry["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["service", "stage"]] and entry["stage"] == "dev"
+
+
+def test_the_sequencer_tells_how_far_behind_it_was(cloud: EmbeddedCloud, lake: Lake) -> None:
+    before = len(metrics(cloud, "sequencer"))
+    lake.s3.put_object(Bucket=lake.settings.bucket, Key="landing/bronze/sequenced/a.csv", Body=b"id\n1\n")
+    cloud.wait_until_idle()
+    told = metrics(cloud, "sequencer")[before:]
+    assert sum(entry[figures.LEAVES][0] for entry in told) >= 1
+    assert all(0 <= entry[figures.LAG][0] < 3_600_000 for entry in told)
+    assert not any(figures.UNSEQUENCED in entry or figures.UNVERIFIED in entry for entry in told)
+    assert {(entry["service"], entry["stage"]) for entry in told} == {("sequencer", "dev")}
 
 
 def test_put_sees_files_into_their_table(cloud: EmbeddedCloud, lake: Lake, tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ def test_more_work_costs_more(dev: Inventory) -> None:
     assert found == sorted(found)
 
 
+def test_a_key_and_the_functions_figures_are_paid_for_where_they_are() -> None:
+    def prices(stage: str, size: Any) -> set[str]:
+        return {line.price for line in estimate(Inventory.of(one.body for one in templates(stage)), size)}
+
+    assert "cloudwatch.metric_month" not in prices("dev", IDLE)
+    assert "cloudwatch.metric_month" in prices("dev", SMALL)
+    assert not {"kms.key_month", "kms.request"} & prices("dev", LARGE)
+    assert {"kms.key_month", "kms.request", "cloudfront.request"} <= prices("prod", LARGE)
+
+
 def test_the_inventory_is_what_the_templates_hold() -> None:
     def resource(type_: str, **properties: Any) -> dict[str, Any]:
         return {"Type": type_, "Properties": properties}

@@ -16,9 +16,13 @@ LOCK = ROOT / "requirements" / "node.lock"
 
 def ensure() -> None:
     """The wheel is installed into the virtual environment, and only where PATH has nothing to offer."""
-    if _found() is not None:
-        return
-    say(f"no Node {NODE_MIN} or newer on PATH; installing {LOCK.relative_to(ROOT)} (about 60 MB)")
+    if _found() is None:
+        install()
+
+
+def install() -> None:
+    """PyPI's wheel, into the virtual environment."""
+    say(f"no Node {NODE_MIN} or newer with npm on PATH; installing {LOCK.relative_to(ROOT)} (about 60 MB)")
     python, uv = VENV / "bin" / "python", VENV / "bin" / "uv"
     installer = [uv, "pip", "install", "--python", python] if uv.exists() else [python, "-m", "pip", "install"]
     command = [*installer, "--no-deps", "--require-hashes", "-r", LOCK]
@@ -27,20 +31,20 @@ def ensure() -> None:
             f"Node could not be installed (its output is above). Install Node {NODE_MIN} or newer\n"
             "(apt-get install nodejs, dnf install nodejs, brew install node) and try again."
         )
-    if not _will_do(_wheel()):
-        raise SetupFailed(f"the wheel was installed, but {_wheel()} does not run on this machine")
-    say(f"Node: {_wheel()} (version {major(_wheel())})")
+    if not _will_do(wheel()):
+        raise SetupFailed(f"the wheel was installed, but {wheel()} does not run on this machine")
+    say(f"Node: {wheel()} (version {major(wheel())})")
 
 
 def path_entries() -> list[str]:
     """What PATH lacks: nothing when its own Node will do."""
     found = _found()
-    return [str(found.parent)] if found == _wheel() else []
+    return [str(found.parent)] if found == wheel() else []
 
 
 def _found() -> Path | None:
     on_path = shutil.which("node")
-    choices = ([Path(on_path)] if on_path else []) + [_wheel()]
+    choices = ([Path(on_path)] if on_path else []) + [wheel()]
     return next((node for node in choices if _will_do(node)), None)
 
 
@@ -57,5 +61,5 @@ def _will_do(node: Path) -> bool:
     return (major(node) or 0) >= NODE_MIN
 
 
-def _wheel() -> Path:
+def wheel() -> Path:
     return VENV / "bin" / "node"

@@ -98,7 +98,9 @@ def _create_secret(client: Any, properties: Properties) -> Mapping[str, Any]:
 
 def _create_function(client: Any, properties: Properties) -> Mapping[str, Any]:
     """moto's own model drops PackageType and ImageConfig, and with them the handler's name."""
-    parameters = {k: v for k, v in properties.items() if k not in ("Tags", "ReservedConcurrentExecutions")}
+    parameters = {k: v for k, v in properties.items() if k not in ("Tags", "ReservedConcurrentExecutions", "KmsKeyArn")}
+    if "KmsKeyArn" in properties:
+        parameters["KMSKeyArn"] = properties["KmsKeyArn"]
     parameters["Tags"] = {tag["Key"]: str(tag["Value"]) for tag in properties.get("Tags", [])}
     for number in ("Timeout", "MemorySize"):
         if number in parameters:
@@ -142,6 +144,18 @@ def _create_pool(client: Any, properties: Properties) -> Mapping[str, Any]:
 def _create_pool_client(client: Any, properties: Properties) -> Mapping[str, Any]:
     kept = {key: properties[key] for key in ("UserPoolId", "ClientName", "ExplicitAuthFlows") if key in properties}
     return {"ClientId": client.create_user_pool_client(**kept)["UserPoolClient"]["ClientId"]}
+
+
+def _create_key(client: Any, properties: Properties) -> Mapping[str, Any]:
+    policy = json.dumps(properties["KeyPolicy"])
+    key = client.create_key(Policy=policy, Description=properties.get("Description", ""))["KeyMetadata"]
+    if properties.get("EnableKeyRotation") in (True, "true"):
+        client.enable_key_rotation(KeyId=key["KeyId"])
+    return {"KeyId": key["KeyId"], "Arn": key["Arn"], "PendingWindowInDays": int(properties["PendingWindowInDays"])}
+
+
+def _update_key(client: Any, made: Made, properties: Properties) -> None:
+    client.put_key_policy(KeyId=made["KeyId"], PolicyName="default", Policy=json.dumps(properties["KeyPolicy"]))
 
 
 def _stand_in(prefix: str, **attributes: str) -> Callable[..., Any]:
@@ -274,6 +288,24 @@ TYPES: tuple[ApiType, ...] = (
         identity=("applicationId",),
         ref="applicationId",
         attributes={"ApplicationId": "applicationId", "Arn": "Arn"},
+    ),
+    ApiType(
+        "AWS::KMS::Key",
+        "kms",
+        _create_key,
+        update=_update_key,
+        delete="schedule_key_deletion",
+        identity=("KeyId", "PendingWindowInDays"),
+        ref="KeyId",
+        attributes={"Arn": "Arn", "KeyId": "KeyId"},
+    ),
+    ApiType(
+        "AWS::KMS::Alias",
+        "kms",
+        call("create_alias"),
+        delete="delete_alias",
+        identity=("AliasName",),
+        ref="AliasName",
     ),
     ApiType(
         "AWS::Cognito::UserPool",
