@@ -236,7 +236,12 @@ class Queries:
         estimates = [_estimate(one, scans[one.name], verdicts[one.name].may) for one in placed]
         explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
         if searches:
-            explanation = replace(explanation, route=Route.LAMBDA, reason=searches.reason())
+            here = str(Route.LAMBDA)
+            seconds, dollars = explanation.seconds, explanation.dollars
+            if here in seconds:
+                seconds, dollars = {here: seconds[here]}, {here: dollars[here]}
+            said = {"reason": searches.reason(), "seconds": seconds, "dollars": dollars}
+            explanation = replace(explanation, route=Route.LAMBDA, **said)
         made = (statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready)
         return _Plan(*made, explanation, decimals, searches)
 
