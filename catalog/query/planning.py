@@ -128,9 +128,17 @@ def plan(
     estimates = [_estimate(one, scans[one.name], verdicts[one.name].may) for one in placed]
     explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
     if searches:
-        explanation = replace(explanation, route=Route.LAMBDA, reason=searches.reason())
+        explanation = _here_alone(explanation, searches.reason())
     made = (statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready)
     return Plan(*made, explanation, decimals, searches)
+
+
+def _here_alone(explanation: Explanation, reason: str) -> Explanation:
+    here = str(Route.LAMBDA)
+    seconds, dollars = explanation.seconds, explanation.dollars
+    if here in seconds:
+        seconds, dollars = {here: seconds[here]}, {here: dollars[here]}
+    return replace(explanation, route=Route.LAMBDA, reason=reason, seconds=seconds, dollars=dollars)
 
 
 def _place(

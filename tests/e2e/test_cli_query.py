@@ -200,7 +200,8 @@ def test_a_search_is_a_query_too(lake: Lake) -> None:
     sql = f"SELECT id FROM {table} ORDER BY embedding <-> $q LIMIT 1"
     answer = json.loads(run("-o", "json", "query", sql, "--param", "q=cooking").stdout)
     assert answer["rows"] == [{"id": 1}] and answer["receipt"]["searched"][f"{table}.text"]["behind"] is False
-    assert "never on Spark" in run("query", f"EXPLAIN ROUTE {sql}", "--param", "q=cooking").stdout
+    explained = json.loads(run("-o", "json", "query", sql, "--param", "q=cooking", "--explain").stdout)
+    assert explained["route"] == "lambda" and "never on Spark" in explained["reason"]
     by_words = run("query", f"SELECT id FROM {table} WHERE text @@ 'tides'", "--format", "json")
     assert json.loads(by_words.stdout) == {"id": 0}
     refused = command("query", f"SELECT id FROM {table} ORDER BY embedding <-> 'x'")
