@@ -7,6 +7,7 @@ that list and does nothing. A query that was cancelled meanwhile leaves none.
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,8 @@ from catalog.query.history import History
 from catalog.query.submissions import ID, Asked, Part, Submission, folder
 from catalog.settings import Settings
 from spark_jobs.job import Arguments, Cancelled, Context, Job, run
+
+log = logging.getLogger(__name__)
 
 PART_ROWS = 65_536
 PART_BYTES = 4 << 20
@@ -180,14 +183,28 @@ def _stored(kind: Any) -> Any:
 def _read_bytes(frame: DataFrame) -> int | None:
     """The size of the files that were read, as Iceberg's scans report it; None if they do not."""
     try:
-        leaves: Any = frame._jdf.queryExecution().executedPlan().collectLeaves()
-        found = 0
-        for number in range(leaves.size()):
-            metric = leaves.apply(number).metrics().get("totalDataFileSize")
-            found += metric.get().value() if metric.isDefined() else 0
+        metrics = [
+            leaf.metrics().get("totalDataFileSize") for leaf in _leaves(frame._jdf.queryExecution().executedPlan())
+        ]
+        found = sum(metric.get().value() for metric in metrics if metric.isDefined())
     except Exception:  # a figure for people, read through Spark's internals: never a reason to fail
+        log.warning("what was read is not known", exc_info=True)
         return None
     return found or None
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    """The leaves of a plan as it ran: an adaptive one is made of stages, each with a plan of its own."""
+    name = node.getClass().getSimpleName()
+    if name == "AdaptiveSparkPlanExec":
+        yield from _leaves(node.executedPlan())
+    elif name.endswith("QueryStageExec"):
+        yield from _leaves(node.plan())
+    elif (children := node.children()).isEmpty():
+        yield node
+    else:
+        for number in range(children.size()):
+            yield from _leaves(children.apply(number))
 
 
 def _blamed(problem: Exception) -> LakeError:
