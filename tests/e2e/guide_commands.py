@@ -98,8 +98,11 @@ class Bench:
         with line:
             asked = json.loads(line.makefile().readline())
             tool, words = Path(asked["words"][0]).name, asked["words"][1:]
-            with self._lock:
-                answer = self._strandline(words, asked) if tool == "strandline" else self._aws(words, asked)
+            try:
+                with self._lock:
+                    answer = self._strandline(words, asked) if tool == "strandline" else self._aws(words, asked)
+            except Exception as error:  # of the test, not of the command: said where the command's would be
+                answer = {"code": 70, "out": "", "err": f"{type(error).__name__}: {error}\n"}
             line.sendall(json.dumps(answer).encode() + b"\n")
 
     def _strandline(self, words: list[str], asked: dict[str, Any]) -> dict[str, Any]:

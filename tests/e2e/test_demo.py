@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psutil
@@ -52,7 +52,9 @@ def until(condition: Callable[[], T], what: str) -> T:
 
 
 def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process.pid).children(recursive=True)
+    return []
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
@@ -95,7 +97,7 @@ def test_it_shows_everything_and_ends_without_a_trace() -> None:
 def test_ctrl_c_while_spark_runs_leaves_no_process_behind() -> None:
     with demo("demo") as process:
         until(
-            lambda: process.poll() is not None or any("java" in one.name() for one in alive(children(process))),
+            lambda: process.poll() is not None or "java" in alive(children(process)),
             "Spark's JVM to start",
         )
         assert process.poll() is None, process.communicate()
@@ -103,8 +105,13 @@ def test_ctrl_c_while_spark_runs_leaves_no_process_behind() -> None:
         assert process.returncode != 0
 
 
-def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+def alive(processes: list[psutil.Process]) -> list[str]:
+    """The names of those that still run; a process may end while it is looked at."""
+    names = []
+    for one in processes:
+        with suppress(psutil.NoSuchProcess):
+            names += [one.name()] if one.status() != psutil.STATUS_ZOMBIE else []
+    return names
 
 
 def test_the_notes_are_the_same_in_every_run_and_read_like_notes() -> None:

@@ -80,7 +80,7 @@ def bench(cloud: EmbeddedCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
         key += Path(file).name if key.endswith("/") else ""
         s3.put_object(Bucket=bucket, Key=key, Body=Path(file).read_bytes())
 
-    bench = Bench(tmp_path_factory.mktemp("guides"), lambda: cloud.wait_until_idle(120), copy)
+    bench = Bench(tmp_path_factory.mktemp("guides"), lambda: cloud.wait_until_idle(240), copy)
     yield bench
     bench.close()
 
@@ -100,6 +100,7 @@ def test_its_commands_do_what_they_say(document: Path, cloud: EmbeddedCloud, ben
         bench.run(document.stem, GIVEN.get(document.name, ""), variables)
         bench.run(document.stem, script, variables)
     finally:
+        cloud.wait_until_idle(240)  # nothing is on its way to a table that goes
         tables = open_lake(load_settings(os.environ)).tables
         for name in tables.list():
             tables.drop(name)
