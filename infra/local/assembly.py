@@ -73,6 +73,6 @@ def resources(endpoint: Endpoint, type_: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for stack in cloudformation.describe_stacks()["Stacks"]:
         for resource in cloudformation.describe_stack_resources(StackName=stack["StackName"])["StackResources"]:
-            if resource["ResourceType"] == type_:
+            if resource.get("ResourceType") == type_:  # one that a condition left out has none
                 found[resource["LogicalResourceId"]] = resource["PhysicalResourceId"]
     return found

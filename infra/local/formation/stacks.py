@@ -1,4 +1,4 @@
-"""moto's stacks, mended: a stack that cannot be created leaves nothing behind, and JSON is read as JSON."""
+"""moto's stacks, mended: one that cannot be created leaves nothing, defaults stay, and JSON is read as JSON."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from moto.cloudformation.models import CloudFormationBackend, Stack
 def mend_stacks() -> None:
     """Applied once per process."""
     _roll_back_failed_stacks()
+    _keep_defaults()
     _read_json_as_json()
 
 
@@ -33,6 +34,20 @@ def _roll_back_failed_stacks() -> None:
             raise
 
     CloudFormationBackend.create_stack = create_stack
+
+
+def _keep_defaults() -> None:
+    """AWS: `UsePreviousValue` of a parameter that was never given keeps its default. moto raises."""
+    original = CloudFormationBackend._resolve_update_parameters
+
+    def resolve(self: CloudFormationBackend, instance: Any, incoming_params: list[dict[str, Any]]) -> dict[str, str]:
+        asked = [
+            one for one in incoming_params if "ParameterValue" in one or one["ParameterKey"] in instance.parameters
+        ]
+        resolved: dict[str, str] = original(self, instance, asked)
+        return resolved
+
+    CloudFormationBackend._resolve_update_parameters = resolve
 
 
 def _read_json_as_json() -> None:
