@@ -26,7 +26,7 @@ from catalog.query.inventory import Inventory
 from catalog.query.predicates import Mask, Verdict
 from catalog.query.relations import Reader, Reading, with_phantoms
 from catalog.query.results import Answer, Receipt, ResultCache
-from catalog.query.routing import Explanation, Route, TableEstimate, choose
+from catalog.query.routing import Explanation, Route, TableEstimate, choose, only_here
 from catalog.query.scans import Scan, scans_of
 from catalog.query.searching import Found, Ranking, Searches
 from catalog.query.statement import AsOf, Statement, parse, splice
@@ -236,12 +236,7 @@ class Queries:
         estimates = [_estimate(one, scans[one.name], verdicts[one.name].may) for one in placed]
         explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
         if searches:
-            here = str(Route.LAMBDA)
-            seconds, dollars = explanation.seconds, explanation.dollars
-            if here in seconds:
-                seconds, dollars = {here: seconds[here]}, {here: dollars[here]}
-            said = {"reason": searches.reason(), "seconds": seconds, "dollars": dollars}
-            explanation = replace(explanation, route=Route.LAMBDA, **said)
+            explanation = only_here(explanation, searches.reason())
         made = (statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready)
         return _Plan(*made, explanation, decimals, searches)
 
