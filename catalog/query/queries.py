@@ -231,7 +231,7 @@ class Queries:
         }
         ready = None
         wanted = metadata_answers.aggregates(statement.tree)
-        if wanted is not None and len(placed) == 1 and not views and scans[placed[0].name].exact:
+        if wanted is not None and len(placed) == 1 and not views and not searches and scans[placed[0].name].exact:
             ready = metadata_answers.answer(wanted, placed[0].bound.relation, verdicts[placed[0].name], schema)
         estimates = [_estimate(one, scans[one.name], verdicts[one.name].may) for one in placed]
         explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
