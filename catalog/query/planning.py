@@ -15,7 +15,7 @@ from catalog.query.binding import Binding, Bound, Caller
 from catalog.query.engine import Limits, Parameters, Session, quoted
 from catalog.query.inventory import Inventory
 from catalog.query.predicates import Mask, Verdict
-from catalog.query.routing import Explanation, Route, TableEstimate, choose
+from catalog.query.routing import Explanation, TableEstimate, choose, only_here
 from catalog.query.scans import Scan, scans_of
 from catalog.query.searching import Searches
 from catalog.query.statement import AsOf, Statement, splice
@@ -123,22 +123,14 @@ def plan(
     }
     ready = None
     wanted = metadata_answers.aggregates(statement.tree)
-    if wanted is not None and len(placed) == 1 and not views and scans[placed[0].name].exact:
+    if wanted is not None and len(placed) == 1 and not (views or searches) and scans[placed[0].name].exact:
         ready = metadata_answers.answer(wanted, placed[0].bound.relation, verdicts[placed[0].name], schema)
     estimates = [_estimate(one, scans[one.name], verdicts[one.name].may) for one in placed]
     explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
     if searches:
-        explanation = _here_alone(explanation, searches.reason())
+        explanation = only_here(explanation, searches.reason())
     made = (statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready)
     return Plan(*made, explanation, decimals, searches)
-
-
-def _here_alone(explanation: Explanation, reason: str) -> Explanation:
-    here = str(Route.LAMBDA)
-    seconds, dollars = explanation.seconds, explanation.dollars
-    if here in seconds:
-        seconds, dollars = {here: seconds[here]}, {here: dollars[here]}
-    return replace(explanation, route=Route.LAMBDA, reason=reason, seconds=seconds, dollars=dollars)
 
 
 def _place(

@@ -7,7 +7,7 @@ query, and kept of every large one (catalog.query.history), so that they can be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -114,6 +114,14 @@ def choose(
     if limit_bytes is not None:
         bounds["bytes"] = float(limit_bytes)
     return Explanation(route, reason, tuple(tables), read, memory, requests, seconds, dollars, bounds)
+
+
+def only_here(explanation: Explanation, reason: str) -> Explanation:
+    """The same for a query that no other place can run, whatever its size."""
+    here = str(Route.LAMBDA)
+    seconds = {name: found for name, found in explanation.seconds.items() if name == here}
+    dollars = {name: found for name, found in explanation.dollars.items() if name == here}
+    return replace(explanation, route=Route.LAMBDA, reason=reason, seconds=seconds, dollars=dollars)
 
 
 def _route(
