@@ -95,7 +95,7 @@ def stopwatch() -> Iterator[Callable[[], float]]:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of all it started that still lives: a JVM, its Python workers.
+    """CPU time of this process and of all it started, ended ones too once they were waited for: a JVM, its workers.
 
     What a loaded machine leaves as it is, where wall time does not.
     """
@@ -106,7 +106,7 @@ def cpu_seconds() -> float:
             fields = stat.read_text().rpartition(")")[2].split()
             process = int(stat.parent.name)
             children.setdefault(int(fields[1]), []).append(process)
-            spent[process] = int(fields[11]) + int(fields[12])
+            spent[process] = sum(map(int, fields[11:15]))  # its own, and of children that ended
     total, todo = 0, [os.getpid()]
     while todo:
         process = todo.pop()

@@ -82,7 +82,7 @@ class Context:
     @property
     def spark(self) -> SparkSession:
         """The session, started when it is first asked for: mending a few rows, expiring and failing need none."""
-        if callable(self._session):
+        if not isinstance(self._session, SparkSession):
             self._session = self._session()
         return self._session
 

@@ -1,7 +1,7 @@
 """The multiset digest of a frame's rows (catalog.changes.multiset), taken in one pass, or as they flow to a writer.
 
-Rows go to the Python workers as Arrow, where the one implementation of the row digest is: as SQL it was eight times
-slower. What comes back is a handful of numbers for a batch. Files can be read by the workers themselves.
+Rows go to the Python workers as Arrow, where the one implementation of the row digest is: as SQL it was slower.
+What comes back is a handful of numbers for a batch. Files can be read by the workers themselves.
 """
 
 from __future__ import annotations
