@@ -153,7 +153,7 @@ class EmbeddedCloud:
             found[url.rsplit("/", 1)[1]] = (int(counts[names[0]]), int(counts[names[1]]))
         return found
 
-    def wait_until_idle(self, timeout: float = 60.0) -> None:
+    def wait_until_idle(self, timeout: float = 180.0) -> None:
         """Until every message was worked off (dead letters aside) and no function runs."""
         mapped = self.endpoint.client("lambda").list_event_source_mappings()["EventSourceMappings"]
         listened = {mapping["EventSourceArn"].rsplit(":", 1)[1] for mapping in mapped}

@@ -107,7 +107,7 @@ def test_eight_processes_appending_through_glue_lose_nothing(server: ApiServer, 
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(timeout=240)
+        writer.join(timeout=600)
     assert [writer.exitcode for writer in writers] == [0] * WRITERS
     rows = catalog.load_table("race.rows").scan().to_arrow().to_pylist()
     expected = {(writer, number) for writer in range(WRITERS) for number in range(APPENDS)}

@@ -61,4 +61,4 @@ def answer(*words: str, stdin: str | bytes | None = None) -> Any:
 def strandline(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own: exit codes as a shell sees them."""
     code = "import sys; from cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], input=stdin, capture_output=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *words], input=stdin, capture_output=True, timeout=300)

@@ -57,7 +57,7 @@ def call_api(cloud: EmbeddedCloud) -> None:
         assert list(api.changes(OVER_HTTP)) and api.openapi() and api.metrics()
 
 
-def eventually(look: Callable[[], T], timeout: float = 30.0) -> T:
+def eventually(look: Callable[[], T], timeout: float = 120.0) -> T:
     """What `look` gives once it gives anything: readers of the timeline may be a second behind it."""
     deadline = time.monotonic() + timeout
     while not (found := look()):

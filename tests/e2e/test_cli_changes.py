@@ -136,7 +136,7 @@ for file in files:
         print(sorted({"slatedb", "pyiceberg", "boto3", "moto"} & set(sys.modules)), end.code or 0, flush=True)
 """
     words = [sys.executable, "-c", code, vkey, str(whole), str(cut)]
-    done = subprocess.run(words, capture_output=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, timeout=300)
     verdict, *ends = done.stdout.decode().splitlines()
     assert json.loads(verdict)["verified"] and ends == ["[] 0", "[] 3"], done
     assert json.loads(done.stderr)["error"]["kind"] == "unverified"

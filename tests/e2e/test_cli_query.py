@@ -51,7 +51,7 @@ def run(*words: str, stdin: str | None = None) -> Any:
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: exit codes as a shell sees them."""
     code = "from cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300)
 
 
 def test_rows_come_as_a_table_as_json_as_csv_and_as_parquet(lake: Lake, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ except SystemExit as end:
     print(sorted(heavy & set(sys.modules)) + sorted(ours), end.code or 0)
 """
     command = [sys.executable, "-c", code, "-o", "json", "proof", "verify", "-", "--key", vkey(lake)]
-    done = subprocess.run(command, input=proof, capture_output=True, timeout=120)
+    done = subprocess.run(command, input=proof, capture_output=True, timeout=300)
     verdict, modules = done.stdout.decode().splitlines()
     assert json.loads(verdict)["verified"] and modules == "[] 0", done
 

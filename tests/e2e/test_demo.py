@@ -20,7 +20,7 @@ from cli.demo_notes import demo_events, demo_notes
 from infra.stage import ROOT
 
 T = TypeVar("T")
-PATIENCE = 280.0
+PATIENCE = 600.0
 
 
 @contextmanager

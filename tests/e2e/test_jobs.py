@@ -30,7 +30,7 @@ from tests.e2e.flow import eventually, lake_of
 from tests.e2e.privilege import asked_by, excesses, job_role
 
 T = TypeVar("T")
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 def scheduled(context: dict[str, Any] | None = None, outdir: str | None = None) -> Any:

@@ -40,7 +40,7 @@ def shown(cloud: EmbeddedCloud, link: str = "", *, picture: str | None = None) -
         what = [f"--screenshot={PICTURES / picture}", "--window-size=1100,1500"]
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     command += ["--virtual-time-budget=15000", "--timeout=60000", *what, f"{cloud.gateway.url}/{link}"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     return html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", found, flags=re.S)))
 
 

@@ -15,7 +15,7 @@ from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
 
 JOBS = "local:///opt/strandline/tests/spark/jobs"
 ENDED = {"SUCCESS", "FAILED", "CANCELLED"}
-PATIENCE = 120.0
+PATIENCE = 300.0
 T = TypeVar("T")
 
 

@@ -136,7 +136,7 @@ def test_a_session_writes_to_memory_only_and_leaves_nothing(settings: Settings, 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     scratch, groups, exit_code = done.stdout.split()

@@ -32,7 +32,7 @@ ALL = dict(commands(get_command(app)))  # type: ignore[arg-type]
 def strandline(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("STRANDLINE_")}
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments], env=env | variables, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "cli.main", *arguments], env=env | variables, capture_output=True, text=True, timeout=300
     )
 
 

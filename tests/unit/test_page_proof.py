@@ -40,7 +40,7 @@ def verdicts(cases: Sequence[tuple[str, bytes, str]]) -> list[Any]:
     script = RUNNER.replace("PROOF", json.dumps((FILES / "proof.js").as_uri()))
     asked = json.dumps([(file, base64.b64encode(entry).decode(), key) for file, entry, key in cases])
     command = ["node", "--input-type=module", "--eval", script]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=300, check=True)
     found: list[Any] = json.loads(done.stdout)
     return found
 
