@@ -23,6 +23,8 @@ NOT_RUN = {
     "strandline dev": "stays up until Ctrl-C; this test's own cloud stands for it",
     ".venv/bin/strandline dev": "the same",
     "strandline changes silver.tides --follow": "stays until Ctrl-C; tests/e2e/test_cli_changes.py follows a feed",
+    "strandline api query @report.sql --engine spark --wait 300": "a minute of Spark; tests/e2e/test_jobs.py has it",
+    "strandline api result ID --status": "needs the id of such a query",
     "strandline job run medallion --wait": "most of a minute of Spark; tests/e2e/test_jobs.py and the demo run it",
 }
 """Commands that are not run here, each with the reason."""
