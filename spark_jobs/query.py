@@ -123,7 +123,9 @@ def _write(
     for number, table in enumerate(_sliced(schema, batches)):
         key = f"{prefix}part-{partition:06d}-{number:06d}-{attempt}.parquet"
         sink = io.BytesIO()
-        pq.write_table(table, sink, compression="zstd")
+        # By number: two columns of an answer may have one name, and a file's may not. The record has the names.
+        plain = table.rename_columns([f"c{column}" for column in range(table.num_columns)])
+        pq.write_table(plain, sink, compression="zstd")
         body = sink.getvalue()
         s3.put_object(Bucket=settings.bucket, Key=key, Body=body)
         found = {"key": key, "rows": table.num_rows, "bytes": len(body), "sha256": sha256(body).hexdigest()}
