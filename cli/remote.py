@@ -209,10 +209,18 @@ def query(
     wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for a job.")] = None,
 ) -> None:
     """Run one statement. One that became a job and is not done in time is fetched with `strandline api result ID`."""
-    text = Path(sql[1:]).read_text() if sql.startswith("@") else sql
     with connected(context) as (client, output):
-        found = client.query(text, as_of=as_of, engine=engine, wait_s=wait)
+        found = client.query(_statement(sql), as_of=as_of, engine=engine, wait_s=wait)
         output.table(found.to_pylist(), found.column_names)
+
+
+def _statement(given: str) -> str:
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"the statement in {given[1:]} cannot be read: {error}") from None
 
 
 def result(

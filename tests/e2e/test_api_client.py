@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from catalog.errors import Denied, NotFound, Unavailable
+from catalog.errors import Denied, Invalid, NotFound, Unavailable
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.proof import read, verify
 from cli.client import Client, Problem
@@ -127,6 +127,7 @@ class TestCommand:
         assert "silver.nothing" in run("describe", "silver.nothing", fails=NotFound)
         run("--token", "wrong", "list", fails=Denied)
         run("where", "0" * 64, fails=NotFound)
+        assert "no.sql cannot be read" in run("query", "@no.sql", fails=Invalid)
         reader = cloud.token("reader:silver.*")
         assert run("--token", reader, "create", "silver.x", "--column", "a:long", fails=Denied)
 
