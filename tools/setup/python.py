@@ -41,7 +41,8 @@ def ensure() -> None:
     uv = (BIN / "uv", "pip")
     into = ("--python", BIN / "python")
     build = ("--build-constraints", LOCKS / "build.lock")
-    _run("the dependencies", *uv, "sync", *into, "--require-hashes", *build, LOCKS / "all.lock")
+    # Compiled once: a lake is dozens of processes, and where bytecode is not kept each would compile anew.
+    _run("the dependencies", *uv, "sync", *into, "--compile-bytecode", "--require-hashes", *build, LOCKS / "all.lock")
     _run(
         "the project itself",
         *uv,
