@@ -40,6 +40,11 @@ WILDCARDS = (
         r".*:(database|table)/\*",
         "databases and tables are made at run time, by the API and by what lands; all of the catalog is the lake's",
     ),
+    Wildcard(
+        r"emr-serverless:(Get|Cancel)JobRun",
+        r"\$\{.*Application.*Arn.*\}/jobruns/\*",
+        "runs of the one application: each is named when it starts",
+    ),
     Wildcard(r"xray:Put(TraceSegments|TelemetryRecords)", r"\*", "X-Ray knows no resources to name"),
     Wildcard(
         r"kms:\*", r"key policy: \*", "the account's own policies decide about its key; without this nobody could"

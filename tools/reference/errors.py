@@ -19,7 +19,8 @@ _NEXT = {
 
 
 def page() -> str:
-    classes = {one.kind.name: one for one in LakeError.__subclasses__()}
+    own = (one for one in LakeError.__subclasses__() if one.__module__ == LakeError.__module__)
+    classes = {one.kind.name: one for one in own}
     lines = ["# Errors", "", paragraph(LakeError.__doc__ or ""), ""]
     rows = [
         (
