@@ -35,7 +35,7 @@ def pipeline(quick: bool) -> Iterator[Figure]:
     with cloud() as running:
         settings = Settings(stage="dev", region="us-east-1", endpoint_url=running.url, bucket=running.bucket())
         lake = open_lake(settings)
-        with spark_session("bench", settings, local=True) as spark:
+        with spark_session("bench", settings, local=True, long_lived=True) as spark:
             spark.sparkContext.setLogLevel("ERROR")
             yield _row_digest(spark, 500_000 if quick else 4_000_000)
             yield from _notes(spark, lake, 2_000 if quick else int(os.environ.get("BENCH_NOTES", "20000")))

@@ -151,7 +151,7 @@ class _spark:  # noqa: N801 - reads as a statement: with _spark(house) as spark
         settings = load_settings(
             {**os.environ, "STRANDLINE_BUCKET": house.bucket, "AWS_ENDPOINT_URL": house.url, "AWS_REGION": "us-east-1"}
         )
-        self._session = spark_session("bench", settings, local=True)
+        self._session = spark_session("bench", settings, local=True, long_lived=True)
 
     def __enter__(self) -> SparkSession:
         os.environ.setdefault("AWS_REGION", "us-east-1")

@@ -37,12 +37,11 @@ TMPFS = Path("/dev/shm")  # noqa: S108 - memory is the point
 _SCRATCH = "strandline-spark-"
 _JUST_MADE = 60.0  # seconds: one that is not locked yet must not be taken for one left behind
 
-# A local session lives for seconds: the first compiler tier and one GC thread halve its start. No perf data:
-# the JVM would map a file under /tmp for it. The log settings silence an archive that no longer fits, which
-# costs only time.
-_JVM_FLAGS = (
-    "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
-)
+# No perf data: the JVM would map a file under /tmp for it. The log settings silence an archive that no longer fits,
+# which costs only time.
+_JVM_FLAGS = "-XX:-UsePerfData -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
+# A local session mostly lives for seconds: the first compiler tier alone halves its start, and its later speed.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
@@ -70,9 +69,9 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     return conf
 
 
-def local_conf(scratch: Path) -> dict[str, str]:
+def local_conf(scratch: Path, *, long_lived: bool = False) -> dict[str, str]:
     """What stands in for EMR here: its jars, and a directory in memory for all that Spark writes."""
-    flags = f"{_JVM_FLAGS} -Djava.io.tmpdir={scratch}"
+    flags = f"{_JVM_FLAGS} -Djava.io.tmpdir={scratch}" + ("" if long_lived else f" {_SHORT_LIVED}")
     if (archive := class_archive()).exists():
         flags += f" -XX:SharedArchiveFile={archive}"
     return {
@@ -97,7 +96,7 @@ def local_environment(scratch: Path) -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData -XX:TieredStopAtLevel=1",
+        "SPARK_LAUNCHER_OPTS": f"-XX:-UsePerfData {_SHORT_LIVED}",
         "TMPDIR": str(scratch),
     }
 
@@ -119,7 +118,7 @@ def class_archive() -> Path:
     classes = [Path(pyspark.origin)] if pyspark and pyspark.origin else []
     # The JVM refuses an archive whose jars were touched since, so their times are part of its name.
     times = [path.stat().st_mtime_ns for path in (*classes, *local_jars())]
-    made_of = f"{versions.SPARK} {versions.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {java_build}".encode()
+    made_of = f"{versions.SPARK} {versions.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {_SHORT_LIVED} {java_build}".encode()
     return ROOT / "build" / f"spark-{hashlib.sha256(made_of).hexdigest()[:16]}.jsa"
 
 
@@ -159,10 +158,13 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def spark_session(app_name: str, settings: Settings, *, local: bool) -> Iterator[SparkSession]:
+def spark_session(
+    app_name: str, settings: Settings, *, local: bool, long_lived: bool = False
+) -> Iterator[SparkSession]:
     """A session for the length of the block.
 
-    With `local` this process starts Spark itself, and takes its JVM and its files away again afterwards.
+    With `local` this process starts Spark itself, and takes its JVM and its files away again afterwards; one that is
+    `long_lived` starts slower and then runs as quickly as it can, as on EMR.
     Without, the engine that started the process (EMR, or its stand-in) has set Spark up, and only the catalog
     is added.
     """
@@ -176,7 +178,7 @@ def spark_session(app_name: str, settings: Settings, *, local: bool) -> Iterator
         raise Conflict("this process has a Spark session already, and can have only one: end it first")
     _end_jvm()  # one left by a plain `SparkSession.stop()` has another class path and other files
     with scratch_directory() as scratch:
-        conf = {**local_conf(scratch), **catalog_conf(settings)}
+        conf = {**local_conf(scratch, long_lived=long_lived), **catalog_conf(settings)}
         try:
             with _environment(local_environment(scratch)), _built(app_name, conf) as spark:
                 yield spark

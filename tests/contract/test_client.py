@@ -16,7 +16,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from cli.client import ARROW, LONGEST_WAIT_S, Client, Problem
+from cli.client import ARROW, Client, Problem
+from cli.connection import LONGEST_WAIT_S
 
 
 @dataclass

@@ -132,7 +132,7 @@ class TestCommand:
         assert run("--token", reader, "create", "silver.x", "--column", "a:long", fails=Denied)
 
     def test_nobody_at_the_endpoint(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cli.client.LONGEST_WAIT_S", 0.0)
+        monkeypatch.setattr("cli.connection.LONGEST_WAIT_S", 0.0)
         run("--endpoint", "http://127.0.0.1:1", "health", fails=Unavailable)
 
 
