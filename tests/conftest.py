@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
+import typer.testing
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -16,6 +18,9 @@ from infra.local.server import ApiServer
 settings.register_profile("strandline", deadline=None)
 settings.load_profile("strandline")
 
+
+# typer builds all commands anew for every call that a test makes.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # Minutes of waiting for time-outs, each test with a world of its own: they need not wait for each other.
 SPREAD = ("tests/timeline/test_timeline_faults.py",)

@@ -1,6 +1,6 @@
 """Where moto is kinder than AWS: stale Glue versions, S3 event records, unknown CloudFormation types.
 
-Each patch states what AWS does. Patches are applied once per process, before moto serves anything.
+Each patch states what AWS does; one only saves time. Patches are applied once per process, before moto serves anything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_plus
 
+import botocore.loaders
+import botocore.session
 from moto.core.exceptions import JsonRESTError
 from moto.core.utils import iso_8601_datetime_with_milliseconds
 from moto.glue.models import GlueBackend
@@ -41,11 +43,33 @@ def harden_moto() -> None:
     _honour_tls_conditions()
     _refuse_other_bytes_than_promised()
     mend_queues()
+    _read_models_once()
 
 
 def _keep_objects_in_memory() -> None:
     """moto spools objects over 16 MB into a temporary file; nothing of ours touches a disk."""
     os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)
+
+
+def _read_models_once() -> None:
+    """Each boto3 session parses botocore's models anew, and each of moto's backends makes a session for its regions.
+
+    Sessions with the same search path share one loader, as the clients of one session do.
+    """
+
+    class Paths(list[str]):
+        def append(self, path: str) -> None:
+            """boto3 adds its own folder with every session."""
+            if path not in self:
+                super().append(path)
+
+    @functools.cache
+    def create_loader(search_path: str | None = None) -> Any:
+        loader: Any = botocore.loaders.create_loader(search_path)
+        loader._search_paths = Paths(loader._search_paths)
+        return loader
+
+    botocore.session.create_loader = create_loader
 
 
 def _refuse_stale_glue_versions() -> None:
