@@ -15,13 +15,13 @@ from typing import Any
 
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-from werkzeug.serving import make_server
 
 from infra.local.endpoint import Endpoint
 from infra.local.faults import FaultPlan, Refused
 from infra.local.formation import install_types
 from infra.local.formation.types import OPAQUE, TYPES
 from infra.local.hardening import harden_moto
+from infra.local.listener import Handler, Listener
 from infra.local.requests import Request, RequestLog
 
 Environ = dict[str, Any]
@@ -33,16 +33,8 @@ CONTROL_PATH = "/_strandline/"
 WRITES = frozenset({"PUT", "POST", "DELETE", "PATCH"})
 
 
-class _Handler(MotoRequestHandler):
-    protocol_version = "HTTP/1.1"  # keep-alive: a benchmark of 10,000 requests must not use up the ports
-    disable_nagle_algorithm = True
-
-    def connection_dropped(self, error: BaseException, environ: Environ | None = None) -> None:
-        """A lost answer ends its connection, or the client would wait for it until its time-out."""
-        self.close_connection = True
-
-    def log_request(self, *args: object, **kwargs: object) -> None:
-        """The request log has it already."""
+class _Handler(Handler, MotoRequestHandler):
+    """As moto reads requests, on connections that are kept."""
 
 
 class _Dispatcher(DomainDispatcherApplication):
@@ -71,20 +63,17 @@ class ApiServer:
         self.faults = FaultPlan()
         self._moto = _Dispatcher(create_backend_app)
         self._s3_writes = threading.Lock()
-        self._server = make_server("127.0.0.1", port, self._serve, threaded=True, request_handler=_Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="aws-api", daemon=True)
-        self.port: int = self._server.port
+        self._listener = Listener(self._serve, port, "aws-api", _Handler)
+        self.port = self._listener.port
         self.endpoint = Endpoint(f"http://127.0.0.1:{self.port}")
         install_types(self.endpoint, TYPES, OPAQUE)
 
     def start(self) -> None:
-        self._thread.start()
+        self._listener.start()
 
     def stop(self) -> None:
         """Ends the listener and forgets everything: moto's state belongs to the process, not to this object."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=10)
+        self._listener.stop()
         moto_api_backend.reset()
         self._alive.release()
 

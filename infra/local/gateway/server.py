@@ -11,7 +11,6 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request, Response
 
 from infra.local.awslambda.invoking import Invocation, Invoke, function_name_of, is_throttled
@@ -26,19 +25,12 @@ from infra.local.gateway.issuer import Issuer
 from infra.local.gateway.page import Session, answer_page
 from infra.local.gateway.routing import API_PREFIX, choose_api, choose_route, choose_stage
 from infra.local.gateway.throttle import Throttle
+from infra.local.listener import Listener
 from infra.local.requests import RequestLog
 
 ISSUER_PREFIX = "/_issuer"
 
 _log = logging.getLogger(__name__)
-
-
-class _Handler(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_request(self, *args: object, **kwargs: object) -> None:
-        """An API without access logs keeps none."""
 
 
 class Gateway:
@@ -56,20 +48,17 @@ class Gateway:
         self._invoke = invoke
         self._authorizer = Authorizer(self._clock)
         self._throttle = Throttle()
-        self._server = make_server("127.0.0.1", port, self._answer, threaded=True, request_handler=_Handler)
-        self._thread = threading.Thread(target=self._listen, name="api-gateway", daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.port}"
+        self._listener = Listener(self._answer, port, "api-gateway")
+        self.url = f"http://127.0.0.1:{self._listener.port}"
         self.issuer = Issuer(f"{self.url}{ISSUER_PREFIX}", self._clock)
         self.page_session: Session | None = None
         """What the page at the root is told when it starts; None serves no page."""
 
     def start(self) -> None:
-        self._thread.start()
+        self._listener.start()
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=10)
+        self._listener.stop()
 
     def sync(self) -> None:
         """Needed only after moto's state was changed past its API; what goes through the API is noticed."""
@@ -88,12 +77,8 @@ class Gateway:
                 return str(audience[0])
         raise LookupError("no deployed API asks for a token")
 
-    def _listen(self) -> None:
-        self._server.serve_forever(poll_interval=0.02)  # how long `stop` may take
-
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
         request = Request(environ)
-        request.get_data()  # always: what is left unread would be taken for the connection's next request
         path = environ["RAW_URI"].partition("?")[0]
         try:
             response = self._serve(request, path)
