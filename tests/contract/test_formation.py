@@ -64,6 +64,29 @@ def test_a_bucket_is_what_its_template_says(server: ApiServer) -> None:
     assert [record["s3"]["object"]["key"] for record in records] == ["landing/b"]
 
 
+def test_an_api_may_have_a_name_of_its_own(server: ApiServer) -> None:
+    api = {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"Name": "named", "ProtocolType": "HTTP"}}
+    stage = {
+        "Type": "AWS::ApiGatewayV2::Stage",
+        "Properties": {"ApiId": {"Ref": "Api"}, "StageName": "$default", "AutoDeploy": True},
+    }
+    arn = "arn:aws:acm:us-east-1:123456789012:certificate/0a"
+    domain = {
+        "Type": "AWS::ApiGatewayV2::DomainName",
+        "Properties": {"DomainName": "lake.example.org", "DomainNameConfigurations": [{"CertificateArn": arn}]},
+    }
+    mapping = {
+        "Type": "AWS::ApiGatewayV2::ApiMapping",
+        "Properties": {"ApiId": {"Ref": "Api"}, "DomainName": {"Ref": "Domain"}, "Stage": {"Ref": "Stage"}},
+    }
+    stack(server, "named", Api=api, Stage=stage, Domain=domain, Mapping=mapping)
+    client = server.endpoint.client("apigatewayv2")
+    (mapped,) = client.get_api_mappings(DomainName="lake.example.org")["Items"]
+    assert mapped["ApiId"] == resources(server.endpoint, "AWS::ApiGatewayV2::Api")["Api"]
+    server.endpoint.client("cloudformation").delete_stack(StackName="named")
+    assert client.get_domain_names()["Items"] == []
+
+
 def test_an_image_function_keeps_its_command_and_concurrency(server: ApiServer) -> None:
     role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Statement": []}}}
     function = {

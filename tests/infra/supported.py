@@ -18,6 +18,7 @@ KEPT = frozenset(
     {
         "AWS::CloudWatch::Alarm",
         "AWS::Events::EventBus",
+        "AWS::Events::Rule",
         "AWS::IAM::Policy",
         "AWS::IAM::Role",
         "AWS::KMS::Alias",
