@@ -64,6 +64,18 @@ def test_a_bucket_is_what_its_template_says(server: ApiServer) -> None:
     assert [record["s3"]["object"]["key"] for record in records] == ["landing/b"]
 
 
+def test_a_deleted_stack_is_described_and_not_made_again(server: ApiServer) -> None:
+    queue = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "passing"}}
+    output = {"Value": {"Fn::GetAtt": ["Queue", "Arn"]}, "Export": {"Name": "passing-arn"}}
+    deploy(server.endpoint, [Template("passing", {"Resources": {"Queue": queue}, "Outputs": {"Arn": output}})])
+    cloudformation, sqs = server.endpoint.client("cloudformation"), server.endpoint.client("sqs")
+    id_ = cloudformation.describe_stacks(StackName="passing")["Stacks"][0]["StackId"]
+    assert sqs.list_queues(QueueNamePrefix="passing")["QueueUrls"]
+    cloudformation.delete_stack(StackName="passing")
+    assert cloudformation.describe_stacks(StackName=id_)["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
+    assert "QueueUrls" not in sqs.list_queues(QueueNamePrefix="passing")
+
+
 def test_an_api_may_have_a_name_of_its_own(server: ApiServer) -> None:
     api = {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"Name": "named", "ProtocolType": "HTTP"}}
     stage = {
