@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-quick docs synth lock clean
+.PHONY: help setup demo test lint localstack bench bench-quick docs synth lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,7 +18,7 @@ setup: ## virtual environment, locked dependencies, Node, Java, Spark's jars (se
 demo: setup ## the lake at work in the embedded cloud
 	@$(RUN) strandline demo $(ARGS)
 
-test: lint ## lint, types, import rules and all tests
+test: lint localstack ## lint, types, import rules and all tests
 	@$(RUN) pytest -n 3 $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
@@ -26,6 +26,9 @@ lint: setup ## ruff, mypy, import-linter
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) lint-imports --no-cache
+
+localstack: setup ## LocalStack in an environment of its own: one test deploys to it
+	@$(PYTHON) -m tools.setup.localstack
 
 bench: setup ## every figure, as a ratio against a peer in the same run; writes bench/RESULTS.md
 	@$(RUN) python -m bench $(ARGS)

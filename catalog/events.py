@@ -97,7 +97,16 @@ class Compact(_Message):
     kind: Literal["compact"] = "compact"
 
 
-SequencerMessage: TypeAlias = TableMoved | NameIndex | MoveMark | PutMeta | Sweep | Compact
+class FaultFound(_Message):
+    """A verification found what is stored not to be what was signed. The sequencer tells it as a finding of its own."""
+
+    kind: Literal["fault"] = "fault"
+    subject: str = Field(min_length=1, max_length=2048)
+    what: str = Field(min_length=1, max_length=4096)
+    count: int = Field(default=1, ge=1)
+
+
+SequencerMessage: TypeAlias = TableMoved | NameIndex | MoveMark | PutMeta | Sweep | Compact | FaultFound
 _MESSAGE: TypeAdapter[SequencerMessage] = TypeAdapter(Annotated[SequencerMessage, Field(discriminator="kind")])
 
 

@@ -16,4 +16,4 @@ UNSEQUENCED = "Unsequenced"
 """Tables that a sweep looked at and could not put into the timeline; not said when there is none."""
 
 UNVERIFIED = "Unverified"
-"""Proofs that did not hold; not said when all did."""
+"""Proofs that did not hold, met by the sequencer or told to it by a verification; not said when all did."""

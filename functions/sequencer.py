@@ -16,7 +16,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from catalog import figures
 from catalog.errors import Decision, LakeError, Unverified, as_lake_error
-from catalog.events import Compact, SequencerMessage, Sweep, parse_message
+from catalog.events import Compact, FaultFound, SequencerMessage, Sweep, parse_message
 from catalog.lake import Lake, open_lake
 from catalog.logs import configure_logs, correlation
 from catalog.settings import load_settings
@@ -80,10 +80,11 @@ def _parse(records: list[dict[str, Any]]) -> tuple[Messages, dict[str, LakeError
 def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
     """Serves requests, then sweeps, then compacts; gives the number of new leaves and the size of the tree."""
     requests: dict[str, Request] = {
-        sender: message for sender, message in messages.items() if not isinstance(message, Sweep | Compact)
+        sender: message for sender, message in messages.items() if not isinstance(message, Sweep | Compact | FaultFound)
     }
     sweeps = [sender for sender, message in messages.items() if isinstance(message, Sweep)]
     compacts = [sender for sender, message in messages.items() if isinstance(message, Compact)]
+    faults = [message for message in messages.values() if isinstance(message, FaultFound)]
     sequencer, senders = lake().sequencer, list(requests)
     outcomes, unsequenced = list[Outcome](), list[LakeError]()
 
@@ -95,7 +96,10 @@ def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
             refused.update(dict.fromkeys(asked_by, as_lake_error(error)))
             return None
 
-    if requests or not (sweeps or compacts):
+    for fault in faults:
+        with correlation(fault.correlation_id):
+            log.error("not as signed", extra={"subject": fault.subject, "what": fault.what, "faults": fault.count})
+    if requests or not (sweeps or compacts or faults):
         served = attempt(lambda: sequencer.handle(list(requests.values())), senders)
         if served is not None:
             refused.update({senders[position]: error for position, error in served.failed.items()})
@@ -111,13 +115,14 @@ def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
             _tidy(swept)
     if compacts:
         attempt(sequencer.compact, compacts)
-    _measure([leaf for outcome in outcomes for _, leaf in outcome.leaves], unsequenced, list(refused.values()))
+    leaves = [leaf for outcome in outcomes for _, leaf in outcome.leaves]
+    _measure(leaves, unsequenced, list(refused.values()), sum(fault.count for fault in faults))
     return sum(len(outcome.leaves) for outcome in outcomes), max((o.size for o in outcomes), default=0)
 
 
-def _measure(leaves: list[Leaf], unsequenced: list[LakeError], refused: list[LakeError]) -> None:
+def _measure(leaves: list[Leaf], unsequenced: list[LakeError], refused: list[LakeError], faults: int) -> None:
     """An idle sequencer tells nothing: its sweeps would cost more in figures than in work."""
-    unverified = sum(isinstance(error, Unverified) for error in [*unsequenced, *refused])
+    unverified = faults + sum(isinstance(error, Unverified) for error in [*unsequenced, *refused])
     told = [(figures.UNSEQUENCED, len(unsequenced)), (figures.UNVERIFIED, unverified), (figures.LEAVES, len(leaves))]
     counts = [(name, count) for name, count in told if count]
     if not counts:

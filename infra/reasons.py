@@ -95,6 +95,7 @@ NAG = (
         "announces it and never by a timer",
     ),
     Finding("AwsSolutions-SQS3", r"Undelivered/Resource", "it is the dead-letter queue, of the schedules"),
+    Finding("AwsSolutions-SQS3", r"-jobs/Failed/Resource", "it is the dead-letter queue, of the jobs"),
     Finding("AwsSolutions-S1", r"Replica/Resource", "S3 alone writes there; who reads the lake is in the lake's log"),
     Finding(
         "AwsSolutions-COG8",

@@ -56,6 +56,16 @@ class Stage(BaseModel):
     )
     audience: str | None = Field(default=None, min_length=1, description="what the issuer's tokens must be for")
     principals: dict[str, list[str]] = Field(default={}, description="ARNs of signed requests' callers -> their roles")
+    api_domain: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+$",
+        description="the API's own name, besides the one that AWS gives it; you point the name there",
+    )
+    api_certificate: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:\d{12}:certificate/[0-9a-f-]+$",
+        description="ARN of the name's certificate in ACM, in the lake's region",
+    )
     requests_per_second: int = Field(default=500, gt=0, description="to one route of the API, from all callers")
     request_burst: int = Field(default=1000, gt=0)
     run_jobs: bool = Field(default=True, description="whether jobs run by their schedules, or only when asked")
@@ -64,6 +74,12 @@ class Stage(BaseModel):
     def _issuer_has_an_audience(self) -> Self:
         if (self.issuer is None) != (self.audience is None):
             raise ValueError("issuer and audience go together; without both the lake has a Cognito pool of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _domain_has_a_certificate(self) -> Self:
+        if (self.api_domain is None) != (self.api_certificate is None):
+            raise ValueError("api_domain and api_certificate go together; without both the API has AWS's name only")
         return self
 
     def resource(self, what: str) -> str:

@@ -14,5 +14,6 @@ JOBS = {
     "export": "a table's rows as files",
     "vectors": "vector tables refreshed, compacted and indexed",
     "query": "a query too large for a function",
+    "verify": "the timeline, and on request every object, compared with what was signed",
 }
 """Name, also of the module in spark_jobs, and what it does."""

@@ -9,10 +9,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 
-# Sets that are installed apart from the project: what bootstraps the environment, and what builds source packages.
+# Sets that are installed apart from the project: what bootstraps the environment, what builds source packages, and
+# LocalStack for one test: the newest that runs without Docker and without a token, and no newer parts than it can take.
 APART = {
     "setup.lock": ["uv==0.13.7"],
     "build.lock": ["hatchling==1.33.0", "editables==0.5", "setuptools==84.2.1"],
+    "localstack.lock": [
+        "localstack-core[runtime]==4.9.2",
+        "cbor2<6",
+        "cryptography<47",
+        "localstack-twisted<26",
+        "pyopenssl<26",
+    ],
 }
 
 

@@ -65,8 +65,10 @@ class ApiStack(Stack):
             ),
         )
         self._routes(self._integration(), authorizer)
-        self._deployment()
+        deployed = self._deployment()
         CfnOutput(self, "Endpoint", value=self.api.attr_api_endpoint)
+        if stage.api_domain is not None and stage.api_certificate is not None:
+            self._domain(deployed, stage.api_domain, stage.api_certificate)
 
     def _api_function(self) -> LakeFunction:
         api = LakeFunction(
@@ -162,9 +164,27 @@ class ApiStack(Stack):
         # So that what is not there is refused in the same words as everything else; the function serves nothing here.
         apigateway.CfnRoute(self, "Elsewhere", api_id=api_id, route_key="$default", target=target)
 
-    def _deployment(self) -> None:
+    def _domain(self, deployed: apigateway.CfnStage, name: str, certificate: str) -> None:
+        """The API under a name of the operator's, who points it (CNAME or alias) to the output `DomainTarget`."""
+        domain = apigateway.CfnDomainName(
+            self,
+            "Domain",
+            domain_name=name,
+            domain_name_configurations=[
+                apigateway.CfnDomainName.DomainNameConfigurationProperty(
+                    certificate_arn=certificate, endpoint_type="REGIONAL", security_policy="TLS_1_2"
+                )
+            ],
+        )
+        mapping = apigateway.CfnApiMapping(
+            self, "DomainMapping", api_id=self.api.ref, domain_name=domain.ref, stage=deployed.ref
+        )
+        mapping.add_dependency(deployed)
+        CfnOutput(self, "DomainTarget", value=domain.attr_regional_domain_name)
+
+    def _deployment(self) -> apigateway.CfnStage:
         log = log_group(self, "AccessLog", stage=self._stage, name=f"/aws/apigateway/{self._stage.resource('api')}")
-        apigateway.CfnStage(
+        return apigateway.CfnStage(
             self,
             "Stage",
             api_id=self.api.ref,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from aws_cdk import Stack
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
@@ -18,6 +20,7 @@ from catalog import places
 from infra.stacks.compute import DELIVERY, ComputeStack
 from infra.stacks.functions import image_content
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
+from infra.stacks.queues import dead_letters
 from infra.stacks.storage import StorageStack
 from infra.stage import ROOT, Stage
 from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
@@ -28,12 +31,17 @@ START_JOB_RUN = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
 
 @dataclass(frozen=True)
 class JobSchedule:
-    """When a job runs by itself. `cron` as EventBridge Scheduler writes it, in UTC."""
+    """When a job runs by itself. `cron` as EventBridge Scheduler writes it, in UTC. `also` tells a second one apart."""
 
     job: str
     cron: str
     arguments: tuple[str, ...] = ()
     timeout_minutes: int = 120
+    also: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}-{self.also}" if self.also else self.job
 
 
 SCHEDULES = (
@@ -41,6 +49,8 @@ SCHEDULES = (
     JobSchedule("compact", "cron(30 2 * * ? *)", timeout_minutes=360),
     JobSchedule("expire", "cron(30 4 * * ? *)"),
     JobSchedule("vectors", "cron(0 5 * * ? *)"),
+    JobSchedule("verify", "cron(0 6 * * ? *)"),
+    JobSchedule("verify", "cron(30 6 ? * SUN *)", ("--deep",), timeout_minutes=720, also="deep"),
 )
 
 
@@ -53,6 +63,7 @@ class JobsStack(Stack):
         self.role = self._role()
         self.application = self._application()
         self._schedules()
+        self._failures()
 
     def _application(self) -> emr.CfnApplication:
         """No capacity is kept warm, and what was started ends by itself a quarter of an hour after the last run.
@@ -127,6 +138,24 @@ class JobsStack(Stack):
         grant_catalog(role, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase")
         return role
 
+    def _failures(self) -> None:
+        """A run that failed, whoever started it, waits in a queue for a person; an alarm watches that.
+
+        By EventBridge: what EMR tells CloudWatch by itself has other dimensions from one release to the next.
+        """
+        failed = dead_letters(self, "Failed", name=self._stage.resource("jobs-dead"))
+        events.Rule(
+            self,
+            "Failures",
+            rule_name=self._stage.resource("jobs-failed"),
+            event_pattern=events.EventPattern(
+                source=["aws.emr-serverless"],
+                detail_type=["EMR Serverless Job Run State Change"],
+                detail={"applicationId": [self.application.attr_application_id], "state": ["FAILED"]},
+            ),
+            targets=[targets.SqsQueue(failed)],
+        )
+
     def _schedules(self) -> None:
         caller = iam.Role(self, "ScheduleRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
         caller.add_to_policy(
@@ -154,8 +183,8 @@ class JobsStack(Stack):
             }
             scheduler.CfnSchedule(
                 self,
-                f"{schedule.job.capitalize()}Schedule",
-                name=self._stage.resource(f"job-{schedule.job}"),
+                f"{schedule.name.title().replace('-', '')}Schedule",
+                name=self._stage.resource(f"job-{schedule.name}"),
                 schedule_expression=schedule.cron,
                 state="ENABLED" if self._stage.run_jobs else "DISABLED",
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),

@@ -80,6 +80,13 @@ class ObserveStack(Stack):
                 threshold=1,
             )
 
+        failed = self._stage.resource("jobs-dead")
+        self._alarm(
+            "JobsFailed",
+            f"job runs failed: {failed} says which, `strandline job show` and `job logs` why",
+            self._of_queue(failed, "ApproximateNumberOfMessagesVisible", "Maximum"),
+            threshold=1,
+        )
         undelivered = self._stage.resource("undelivered")
         self._alarm(
             "Undelivered",

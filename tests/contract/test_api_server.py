@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +16,9 @@ from pyiceberg.catalog.glue import GlueCatalog
 from infra.local.endpoint import Endpoint
 from infra.local.faults import lose_answer, refuse
 from infra.local.server import ApiServer
+from tests.racing import winners
 
-THREADS, ROUNDS = 16, 200
+ROUNDS = 200
 WRITERS, APPENDS = 8, 10
 
 
@@ -36,22 +36,6 @@ def eager_threads() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(usual)
-
-
-def winners(attempt: Callable[[int], object]) -> int:
-    """How many of 16 threads that try at the same moment succeed."""
-
-    def once(number: int) -> bool:
-        try:
-            attempt(number)
-        except ClientError as error:
-            if error.response["Error"]["Code"] not in ("PreconditionFailed", "ConditionalRequestConflict"):
-                raise
-            return False
-        return True
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        return sum(pool.map(once, range(THREADS)))
 
 
 @pytest.mark.usefixtures("eager_threads")

@@ -64,6 +64,41 @@ def test_a_bucket_is_what_its_template_says(server: ApiServer) -> None:
     assert [record["s3"]["object"]["key"] for record in records] == ["landing/b"]
 
 
+def test_a_deleted_stack_is_described_and_not_made_again(server: ApiServer) -> None:
+    queue = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "passing"}}
+    output = {"Value": {"Fn::GetAtt": ["Queue", "Arn"]}, "Export": {"Name": "passing-arn"}}
+    deploy(server.endpoint, [Template("passing", {"Resources": {"Queue": queue}, "Outputs": {"Arn": output}})])
+    cloudformation, sqs = server.endpoint.client("cloudformation"), server.endpoint.client("sqs")
+    id_ = cloudformation.describe_stacks(StackName="passing")["Stacks"][0]["StackId"]
+    assert sqs.list_queues(QueueNamePrefix="passing")["QueueUrls"]
+    cloudformation.delete_stack(StackName="passing")
+    assert cloudformation.describe_stacks(StackName=id_)["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
+    assert "QueueUrls" not in sqs.list_queues(QueueNamePrefix="passing")
+
+
+def test_an_api_may_have_a_name_of_its_own(server: ApiServer) -> None:
+    api = {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"Name": "named", "ProtocolType": "HTTP"}}
+    stage = {
+        "Type": "AWS::ApiGatewayV2::Stage",
+        "Properties": {"ApiId": {"Ref": "Api"}, "StageName": "$default", "AutoDeploy": True},
+    }
+    arn = "arn:aws:acm:us-east-1:123456789012:certificate/0a"
+    domain = {
+        "Type": "AWS::ApiGatewayV2::DomainName",
+        "Properties": {"DomainName": "lake.example.org", "DomainNameConfigurations": [{"CertificateArn": arn}]},
+    }
+    mapping = {
+        "Type": "AWS::ApiGatewayV2::ApiMapping",
+        "Properties": {"ApiId": {"Ref": "Api"}, "DomainName": {"Ref": "Domain"}, "Stage": {"Ref": "Stage"}},
+    }
+    stack(server, "named", Api=api, Stage=stage, Domain=domain, Mapping=mapping)
+    client = server.endpoint.client("apigatewayv2")
+    (mapped,) = client.get_api_mappings(DomainName="lake.example.org")["Items"]
+    assert mapped["ApiId"] == resources(server.endpoint, "AWS::ApiGatewayV2::Api")["Api"]
+    server.endpoint.client("cloudformation").delete_stack(StackName="named")
+    assert client.get_domain_names()["Items"] == []
+
+
 def test_an_image_function_keeps_its_command_and_concurrency(server: ApiServer) -> None:
     role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Statement": []}}}
     function = {

@@ -16,6 +16,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from catalog import figures
 from catalog.errors import Invalid, NotFound
 from catalog.lake import Lake
 from catalog.query.results import Answer
@@ -123,6 +124,14 @@ def test_a_failing_job_says_why_in_its_last_line(cloud: EmbeddedCloud, lake: Lak
     assert "gold.nowhere" in json.dumps(answer)
     (run,) = command(cloud, "job", "list", "--state", "FAILED")
     assert "exception: strandline job compact failed (not_found): there is no table gold.nowhere" in run["details"]
+    assert run["id"] in until(lambda: told_of_failures(cloud), "the failed run in the queue that is watched")
+
+
+def told_of_failures(cloud: EmbeddedCloud) -> set[str]:
+    sqs = cloud.endpoint.client("sqs")
+    url = sqs.get_queue_url(QueueName="strandline-dev-jobs-dead")["QueueUrl"]
+    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", [])
+    return {json.loads(message["Body"])["detail"]["jobRunId"] for message in messages}
 
 
 def listen(cloud: EmbeddedCloud, enabled: bool) -> None:
@@ -267,6 +276,26 @@ def _sequenced(lake: Lake, table: str) -> bool:
         return bool(lake.queries.run(f"select count(*) from {table}").table().num_rows)
     except NotFound:
         return False
+
+
+def test_a_changed_byte_is_found_by_the_verifying_job_and_rings_the_alarm(cloud: EmbeddedCloud, lake: Lake) -> None:
+    lake.tables.create("silver.proved", {"id": "long"})
+    lake.tables.insert("silver.proved", [{"id": 1}])
+    cloud.wait_until_idle()
+    bucket = lake.settings.bucket
+    listed = lake.s3.list_objects_v2(Bucket=bucket, Prefix="tables/silver/proved")["Contents"]
+    (key,) = [one["Key"] for one in listed if one["Key"].endswith(".parquet")]
+    good = lake.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    lake.s3.put_object(Bucket=bucket, Key=key, Body=good[:10] + bytes([good[10] ^ 1]) + good[11:])
+    try:
+        answer = command(cloud, "job", "run", "verify", "--wait", "--", "--deep", code=4)
+    finally:
+        lake.s3.put_object(Bucket=bucket, Key=key, Body=good)
+    assert key in json.dumps(answer) and "unverified" in json.dumps(answer)
+    cloud.wait_until_idle()
+    lines = cloud.functions.logs("strandline-dev-sequencer")
+    told = [json.loads(line) for line in lines if line.startswith("{") and '"_aws"' in line]
+    assert [entry[figures.UNVERIFIED] for entry in told if figures.UNVERIFIED in entry] == [[1.0]]
 
 
 def test_the_jobs_role_allows_all_that_jobs_asked_for_and_no_other_write(cloud: EmbeddedCloud) -> None:

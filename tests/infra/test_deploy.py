@@ -127,8 +127,7 @@ def test_a_lakes_life_by_the_command_line(
     operator.run("destroy", "--all", "--force", "--app", changed)
     left = {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
     assert left == {"CDKToolkit"}
-    # That all else is gone is not asked for yet: by the command line moto stops half-way (docs/emulators.md).
-    assert kept <= remaining(endpoint)
+    assert remaining(endpoint) == kept
 
 
 def remaining(endpoint: Endpoint) -> set[str]:

@@ -9,9 +9,13 @@ import pytest
 
 from catalog import places
 from catalog.access.routes import ROUTES
+from infra.app import build_app
+from infra.local.assembly import synthesise
 from infra.stacks.observe import FUNCTIONS, QUEUES
-from infra.stage import StageError, load_stage
+from infra.stage import ROOT, StageError, load_stage
 from tests.infra.stages import STAGES, listed, of_type, templates, text_of
+
+CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/0a1b2c3d-0000-4000-8000-000000000000"
 
 
 def test_prod_has_a_key_and_dev_does_without() -> None:
@@ -47,6 +51,22 @@ def test_the_api_trusts_the_given_issuer_or_a_pool_of_its_own() -> None:
     (pool,) = of_type("prod", "AWS::Cognito::UserPool").values()
     assert pool["MfaConfiguration"] == "ON" and pool["AdminCreateUserConfig"]["AllowAdminCreateUserOnly"]
     assert not of_type("dev", "AWS::Cognito::UserPool")
+
+
+def test_the_api_has_a_name_of_its_own_where_the_stage_gives_one() -> None:
+    assert not any(of_type(stage, "AWS::ApiGatewayV2::DomainName") for stage in STAGES)
+    settings = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]["dev"]
+    given = {"api_domain": "lake.example.org", "api_certificate": CERTIFICATE}
+    made = synthesise(lambda context, out: build_app({**context, "stages": {"dev": {**settings, **given}}}, out))
+    (api,) = [one.body for one in made if one.stack.endswith("-api")]
+    by_type = {one["Type"]: one["Properties"] for one in api["Resources"].values()}
+    domain, mapping = by_type["AWS::ApiGatewayV2::DomainName"], by_type["AWS::ApiGatewayV2::ApiMapping"]
+    assert domain["DomainName"] == "lake.example.org"
+    (configuration,) = domain["DomainNameConfigurations"]
+    assert (configuration["CertificateArn"], configuration["SecurityPolicy"]) == (CERTIFICATE, "TLS_1_2")
+    assert mapping["ApiId"] == {"Ref": "Api"} and mapping["Stage"] == {"Ref": "Stage"}
+    assert mapping["DomainName"] == {"Ref": "Domain"}
+    assert "DomainTarget" in api["Outputs"]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -150,6 +170,9 @@ class TestStages:
             ("replica_region", "Frankfurt"),
             ("ingest_concurrency", 1),
             ("audience", None),
+            ("api_domain", "lake.example.org"),  # without a certificate
+            ("api_certificate", CERTIFICATE),  # without a name
+            ("api_domain", "https://lake.example.org"),
         ],
     )
     def test_a_setting_that_cannot_be(self, field: str, value: Any) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from catalog import figures
+from catalog.events import FaultFound
 from functions import sequencer as function
 from infra.local.faults import refuse
 from tests.timeline.conftest import ORIGIN, ROWS, SEQUENCER, World
@@ -131,3 +133,17 @@ def test_each_refusal_and_each_batch_is_one_line_of_log_with_the_id_that_follows
     assert deliver(moved(name)) == []
     (again,) = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "batch" in line]
     assert (again["correlation_id"], again["leaves"]) == ("c1", 0)
+
+
+def test_a_fault_that_a_verification_found_is_told_in_the_figures_and_nothing_else_is_done(
+    deployed: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    function.lake.cache_clear()
+    fault = FaultFound(subject="tables/a", what="tables/a: it was changed", count=3, correlation_id="c9")
+    assert deliver(fault.model_dump_json()) == []
+    heard = capsys.readouterr()
+    (figure,) = [json.loads(line) for line in heard.out.splitlines() if '"_aws"' in line]
+    assert (figure[figures.UNVERIFIED], figure["service"]) == ([3.0], "sequencer")
+    (said,) = [line for line in map(json.loads, heard.err.splitlines()) if line["message"] == "not as signed"]
+    assert (said["subject"], said["faults"], said["correlation_id"]) == ("tables/a", 3, "c9")
+    assert deployed.objects("timeline") == {}

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from catalog.changes.multiset import RowsDigest
 from catalog.query.spark_runs import ENTRY_POINT
 from cli.job import CODE as CLI_CODE
+from infra.cost.estimate import runs_a_month
+from infra.cost.workload import DAYS
 from infra.stacks.jobs import CODE, SCHEDULES
 from spark_jobs.compact import CompactArguments, plan
 from spark_jobs.job import parse
@@ -40,6 +42,14 @@ def test_every_schedule_starts_a_job_with_arguments_it_takes(schedule: Any) -> N
     parse(job.arguments, ["--run-id", "6a1c-22", *schedule.arguments])
     # A rate would fire as soon as a cloud starts.
     assert schedule.cron.startswith("cron(")
+
+
+def test_the_timeline_is_verified_every_day_and_every_object_every_week() -> None:
+    verifying = {schedule.arguments: schedule for schedule in SCHEDULES if schedule.job == "verify"}
+    assert verifying.keys() == {(), ("--deep",)}
+    assert runs_a_month(verifying[()].cron) == DAYS
+    assert runs_a_month(verifying["--deep",].cron) == DAYS / 7
+    assert len({schedule.name for schedule in SCHEDULES}) == len(SCHEDULES)
 
 
 def rows(values: list[int | None]) -> pa.Table:

@@ -26,7 +26,7 @@ def ensure() -> None:
     if not (BIN / "python").exists():
         say("creating the virtual environment in .venv")
         venv.create(VENV, with_pip=True, clear=True, symlinks=True)
-    _run(
+    run(
         "the installer",
         BIN / "python",
         "-m",
@@ -42,8 +42,8 @@ def ensure() -> None:
     into = ("--python", BIN / "python")
     build = ("--build-constraints", LOCKS / "build.lock")
     # Compiled once: a lake is dozens of processes, and where bytecode is not kept each would compile anew.
-    _run("the dependencies", *uv, "sync", *into, "--compile-bytecode", "--require-hashes", *build, LOCKS / "all.lock")
-    _run(
+    run("the dependencies", *uv, "sync", *into, "--compile-bytecode", "--require-hashes", *build, LOCKS / "all.lock")
+    run(
         "the project itself",
         *uv,
         "install",
@@ -62,7 +62,8 @@ def _digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def _run(what: str, *command: object) -> None:
+def run(what: str, *command: object) -> None:
+    """Installs something, with the installer's own progress; raises with what to do when it cannot."""
     # A place with a certificate authority of its own tells pip so; uv asks for it under another name.
     told = {"SSL_CERT_FILE": os.environ["PIP_CERT"]} if "PIP_CERT" in os.environ else {}
     done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**told, **os.environ})

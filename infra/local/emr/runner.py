@@ -8,6 +8,7 @@ business. One per process, as moto's backends are.
 from __future__ import annotations
 
 import gzip
+import json
 import queue
 import re
 import threading
@@ -17,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlparse
 
+from botocore.exceptions import BotoCoreError, ClientError
 from moto.core.utils import utcnow
 from moto.emrserverless.models import Application, JobRun
 
@@ -171,6 +173,25 @@ class JobRunner:
                 job.ended_at = now
                 if started := getattr(job, "started_at", None):
                     job.total_execution_duration_seconds = round((now - started).total_seconds())
+                self._announce(run)
+
+    def _announce(self, run: _Run) -> None:
+        """EMR tells EventBridge of every state; here of the last, and as there a run does not wait for who listens."""
+        job = run.job
+        detail = {
+            "jobRunId": job.id,
+            "jobRunName": job.name,
+            "applicationId": job.application_id,
+            "state": job.state,
+            "previousState": run.history[-2],
+        }
+        entry = {
+            "Source": "aws.emr-serverless",
+            "DetailType": "EMR Serverless Job Run State Change",
+            "Detail": json.dumps(detail),
+        }
+        with suppress(ClientError, BotoCoreError):
+            self._endpoint.client("events", "emr-serverless").put_events(Entries=[entry])
 
 
 class _Run:

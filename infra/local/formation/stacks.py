@@ -1,4 +1,5 @@
-"""moto's stacks, mended: one that cannot be created leaves nothing, defaults stay, and JSON is read as JSON."""
+"""moto's stacks, mended: one that cannot be created leaves nothing, nor does one that was deleted; defaults stay, and
+JSON is read as JSON."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ def mend_stacks() -> None:
     _roll_back_failed_stacks()
     _keep_defaults()
     _read_json_as_json()
+    _leave_the_deleted_alone()
 
 
 def _roll_back_failed_stacks() -> None:
@@ -61,3 +63,17 @@ def _read_json_as_json() -> None:
         return original(template)
 
     Stack.parse_template = staticmethod(parse_template)
+
+
+def _leave_the_deleted_alone() -> None:
+    """AWS: a deleted stack can be described, by its id. moto then makes all that its outputs refer to once more."""
+    original = Stack.delete
+
+    def delete(self: Stack) -> None:
+        original(self)
+        self.output_map._output_json_map = {}
+        made = self.resource_map
+        left = made._parsed_resources.keys() & made._resource_json_map.keys()
+        made._resource_json_map = {name: made._resource_json_map[name] for name in left}
+
+    Stack.delete = delete

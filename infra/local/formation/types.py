@@ -8,6 +8,7 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from infra.local.endpoint import REGION
 from infra.local.formation.bucket import create_bucket, update_bucket
 from infra.local.formation.resource import ApiType, Made, Properties
 
@@ -173,6 +174,12 @@ def _create_application(client: Any, properties: Properties) -> Mapping[str, Any
     tags = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
     answer = client.create_application(**camel(fields), tags=tags)
     return {"applicationId": answer["applicationId"], "Arn": answer["arn"]}
+
+
+def _create_domain(client: Any, properties: Properties) -> Mapping[str, Any]:
+    """Nobody is served under the name here; the gateway's own address stays."""
+    answer = call("create_domain_name")(client, properties)
+    return {**answer, "RegionalDomainName": f"d-{secrets.token_hex(5)}.execute-api.{REGION}.amazonaws.com"}
 
 
 def _api_child(type_: str, method: str, key: str, *, delete: str) -> ApiType:
@@ -368,6 +375,23 @@ TYPES: tuple[ApiType, ...] = (
         identity=("ApiId",),
         ref="ApiId",
         attributes={"ApiId": "ApiId", "ApiEndpoint": "ApiEndpoint"},
+    ),
+    ApiType(
+        "AWS::ApiGatewayV2::DomainName",
+        "apigatewayv2",
+        _create_domain,
+        delete="delete_domain_name",
+        identity=("DomainName",),
+        ref="DomainName",
+        attributes={"RegionalDomainName": "RegionalDomainName"},
+    ),
+    ApiType(
+        "AWS::ApiGatewayV2::ApiMapping",
+        "apigatewayv2",
+        call("create_api_mapping"),
+        delete="delete_api_mapping",
+        identity=("ApiMappingId", "DomainName"),
+        ref="ApiMappingId",
     ),
     _api_child("Integration", "create_integration", "IntegrationId", delete="delete_integration"),
     _api_child("Route", "create_route", "RouteId", delete="delete_route"),
