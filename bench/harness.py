@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -94,10 +95,10 @@ def stopwatch() -> Iterator[Callable[[], float]]:
     ended.append(time.perf_counter())
 
 
-def cpu_seconds() -> float:
-    """CPU time of this process and of all it started, ended ones too once they were waited for: a JVM, its workers.
+def cpu_seconds(without: Collection[int] = ()) -> float:
+    """CPU time of this process and of all it started: a JVM, its workers. Those that ended count as well.
 
-    What a loaded machine leaves as it is, where wall time does not.
+    What a loaded machine leaves as it is, where wall time does not. `without`: processes to leave out, and theirs.
     """
     children: dict[int, list[int]] = {}
     spent: dict[int, int] = {}
@@ -106,13 +107,33 @@ def cpu_seconds() -> float:
             fields = stat.read_text().rpartition(")")[2].split()
             process = int(stat.parent.name)
             children.setdefault(int(fields[1]), []).append(process)
-            spent[process] = sum(map(int, fields[11:15]))  # its own, and of children that ended
+            spent[process] = sum(map(int, fields[11:15]))  # its own, and of children that ended and were waited for
     total, todo = 0, [os.getpid()]
     while todo:
         process = todo.pop()
+        if process in without:
+            continue
+        alive = children.get(process, [])
+        if process in _UNTOLD or (alive and _ignores_ends(process)):
+            known = _UNTOLD.setdefault(process, {})
+            known |= {child: spent[child] for child in alive}
+            total += sum(ticks for child, ticks in known.items() if child not in alive)
         total += spent.get(process, 0)
-        todo += children.get(process, ())
+        todo += alive
     return total / os.sysconf("SC_CLK_TCK")
+
+
+_UNTOLD: dict[int, dict[int, int]] = {}
+"""By parent: what each child had spent when it was last seen. Only of parents that ignore a child's end, as Spark's
+daemon does: what its idle workers spent is in no process's count once they are gone."""
+
+
+def _ignores_ends(process: int) -> bool:
+    with suppress(OSError):
+        for text in Path(f"/proc/{process}/status").read_text().splitlines():
+            if text.startswith("SigIgn:"):
+                return bool(int(text.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
+    return False
 
 
 def p50(samples: list[float]) -> float:

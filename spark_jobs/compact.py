@@ -69,15 +69,16 @@ def _compact(context: Context, table: str, arguments: CompactArguments) -> dict[
         if deleted:
             context.committed(table, snapshot_id, superseded=deleted)
     with context.stage(f"plan {table}") as stage:
-        every = Rewriter(context.spark, context.lake, table).tasks()
-        groups = plan(every, arguments)
-        stage.rows, stage.bytes = sum(t.rows for t in every), sum(t.bytes for t in every)
+        rewriter = Rewriter(context.spark, context.lake, table)
+        tasks = rewriter.tasks()
+        groups = plan(tasks, arguments)
+        stage.rows, stage.bytes = sum(t.rows for t in tasks), sum(t.bytes for t in tasks)
     digests, before, after, merged = list[str](), 0, 0, 0
     for number, paths in enumerate(groups):
         with context.stage(f"rewrite {table}, {number + 1} of {len(groups)}") as stage:
-            # From the snapshot of now: the group before this one has moved the table.
-            rewriter = Rewriter(context.spark, context.lake, table)
-            tasks = rewriter.tasks()
+            if number:  # the group before this one has moved the table
+                rewriter = Rewriter(context.spark, context.lake, table)
+                tasks = rewriter.tasks()
             group = [task for task in tasks if task.path in paths]
             if not group:
                 continue

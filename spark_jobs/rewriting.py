@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -19,29 +20,25 @@ from catalog.changes.multiset import RowsDigest
 from catalog.errors import Conflict, Unverified
 from catalog.lake import Lake
 from catalog.summary import ROWS_COUNT, ROWS_DIGEST
+from spark_jobs.java_lists import JavaList
 from spark_jobs.proof import digest, digest_files, seen, watched
 from spark_jobs.session import CATALOG
 
 _LOST_RACE = ("CommitFailedException", "ValidationException")
+_TASK, _SCAN, _FILE = (f"org.apache.iceberg.{name}" for name in ("ContentScanTask", "FileScanTask", "ContentFile"))
+_FACTS = ("location", "fileSizeInBytes", "recordCount", "specId", "partition")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One data file to be read: Iceberg's own task, and what planning asks of it."""
+    """One data file to be read: its place among Iceberg's own tasks, and what planning asks of it."""
 
-    java: Any
+    place: int
     path: str
     bytes: int
     rows: int
     deletes: tuple[str, ...]
     partition: str
-
-    @classmethod
-    def of(cls, java: Any) -> Task:
-        file = java.file()
-        deletes = tuple(delete.location() for delete in java.deletes())
-        partition = f"{file.specId()} {file.partition()}"
-        return cls(java, file.location(), file.fileSizeInBytes(), file.recordCount(), deletes, partition)
 
 
 @dataclass(frozen=True)
@@ -60,28 +57,37 @@ class Rewriter:
     """Rewrites files of one table at one snapshot."""
 
     def __init__(self, spark: SparkSession, lake: Lake, table: str) -> None:
-        self._spark, self._lake, self._name = spark, lake, table
-        self._iceberg = lake.tables.load(table).schema()
-        self._schema = schema_to_pyarrow(self._iceberg, include_field_ids=True)
+        self._spark, self._name = spark, table
+        self._loaded = lake.tables.load(table)
+        self._schema = schema_to_pyarrow(self._loaded.schema(), include_field_ids=True)
         self._jvm: Any = spark._jvm
         java_session = spark._jsparkSession
         self._table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java_session, f"{CATALOG}.{table}")
         snapshot = self._table.currentSnapshot()
         self.snapshot_id: int | None = None if snapshot is None else snapshot.snapshotId()
         self._sequence = 0 if snapshot is None else snapshot.sequenceNumber()
+        self._tasks = JavaList(spark)
 
     def tasks(self) -> list[Task]:
-        """Every data file of the snapshot with the deletes that apply to it."""
+        """Every data file of the snapshot with the deletes that apply to it. Reads the manifests."""
         if self.snapshot_id is None:
             return []
-        found, files = [], self._table.newScan().useSnapshot(self.snapshot_id).ignoreResiduals().planFiles()
+        planned = self._table.newScan().useSnapshot(self.snapshot_id).ignoreResiduals().planFiles()
         try:
-            walk = files.iterator()
-            while walk.hasNext():
-                found.append(Task.of(walk.next()))
+            self._tasks = JavaList.of(self._spark, planned)
         finally:
-            files.close()
-        return found
+            planned.close()
+        files, pending = self._tasks.each(_TASK, "file"), self._tasks.each(_SCAN, "deletes")
+        paths, sizes, rows, specs, partitions = (files.each(_FILE, name).texts() for name in _FACTS)
+        deletes = iter(pending.flat().each(_FILE, "location").texts())
+        counts = map(int, pending.each("java.util.List", "size").texts())
+        return [
+            Task(
+                place, path, int(sizes[place]), int(rows[place]), tuple(islice(deletes, count)),
+                f"{specs[place]} {partitions[place]}",
+            )
+            for place, (path, count) in enumerate(zip(paths, counts, strict=True))
+        ]  # fmt: skip
 
     def rewrite(
         self,
@@ -111,10 +117,10 @@ class Rewriter:
             merged = self._finished_deletes(group, every)
             snapshot_id = self._commit(group, files, merged, before)
         except BaseException:
-            for file in files:
-                self._table.io().deleteFile(file.location())
+            for path in files.each(_FILE, "location").texts():
+                self._table.io().deleteFile(path)
             raise
-        size = sum(file.fileSizeInBytes() for file in files)
+        size = sum(map(int, files.each(_FILE, "fileSizeInBytes").texts()))
         return Rewritten(snapshot_id, before, len(group), len(files), size, len(merged))
 
     def _write(
@@ -123,11 +129,11 @@ class Rewriter:
         target_bytes: int,
         reorder: Callable[[DataFrame], DataFrame],
         reads_twice: bool,
-    ) -> tuple[RowsDigest, list[Any]]:
+    ) -> tuple[RowsDigest, JavaList]:
         total = sum(task.bytes for task in group)
         share = total // self._spark.sparkContext.defaultParallelism + 1
         observed = Observation()
-        with self._staged([task.java for task in group]) as name:
+        with _Staged(self._jvm, self._table, self._chosen(group).java) as name:
             reader = self._spark.read.format("iceberg").option("file-open-cost", "0")
             rows = reader.option("split-size", str(min(target_bytes, max(share, 8 << 20)))).load(name)
             before = digest(rows, self._schema) if reads_twice else None
@@ -136,24 +142,24 @@ class Rewriter:
             writer = writer.option("target-file-size-bytes", str(target_bytes)).option("distribution-mode", "none")
             writer = writer.option("fanout-enabled", "true").option("output-spec-id", str(self._table.spec().specId()))
             writer.save(name)
-            files = list(
-                self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(self._table, name)
-            )
+            written = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(self._table, name)
+            files = JavaList.of(self._spark, written)
         return before or seen(observed), files
 
-    def _digest_of(self, files: Sequence[Any]) -> RowsDigest:
-        """Of files that no snapshot has yet, read back from the store, and not by the engine that wrote them."""
-        named = [(file.location(), str(file.format()), file.specId()) for file in files]
-        return digest_files(self._spark, self._lake.settings, self._name, self._iceberg, named)
+    def _chosen(self, group: Sequence[Task]) -> JavaList:
+        return self._tasks.at([task.place for task in group])
 
-    def _commit(self, group: Sequence[Task], files: Sequence[Any], deletes: Sequence[Any], found: RowsDigest) -> int:
+    def _digest_of(self, files: JavaList) -> RowsDigest:
+        """Of files that no snapshot has yet, read back from the store, and not by the engine that wrote them."""
+        paths, formats, specs = (files.each(_FILE, name).texts() for name in ("location", "format", "specId"))
+        named = list(zip(paths, formats, map(int, specs), strict=True))
+        return digest_files(self._spark, self._loaded, self._loaded.schema(), named)
+
+    def _commit(self, group: Sequence[Task], files: JavaList, deletes: JavaList, found: RowsDigest) -> int:
+        old = self._chosen(group).each(_TASK, "file")
+        sets = self._jvm.java.util.HashSet
         update = self._table.newRewrite().validateFromSnapshot(self.snapshot_id)
-        for task in group:
-            update.deleteFile(task.java.file())
-        for delete in deletes:
-            update.deleteFile(delete)
-        for file in files:
-            update.addFile(file)
+        update.rewriteFiles(sets(old.java), sets(deletes.java), sets(files.java), sets())
         # As old as what they replace: a delete committed meanwhile applies to them as well.
         update.dataSequenceNumber(self._sequence)
         update.set(ROWS_DIGEST, found.hex)
@@ -171,21 +177,20 @@ class Rewriter:
                 return int(snapshot.snapshotId())
         raise Conflict(f"the rewrite of {self._name} is not among its snapshots any more")
 
-    def _finished_deletes(self, group: Sequence[Task], every: Sequence[Task]) -> list[Any]:
+    def _finished_deletes(self, group: Sequence[Task], every: Sequence[Task]) -> JavaList:
         """The delete files that concern none but the group's files: they go with them."""
         mine = {task.path for task in group}
         others = {delete for task in every if task.path not in mine for delete in task.deletes}
-        found = {d.location(): d for task in group for d in task.java.deletes() if d.location() not in others}
-        return list(found.values())
-
-    def _staged(self, tasks: Sequence[Any]) -> _Staged:
-        return _Staged(self._jvm, self._table, tasks)
+        affected = sorted((task for task in group if task.deletes), key=lambda task: task.place)
+        paths = [path for task in affected for path in task.deletes]
+        first = {path: place for place, path in reversed(list(enumerate(paths))) if path not in others}
+        return self._chosen(affected).each(_SCAN, "deletes").flat().at(first.values())
 
 
 class _Staged:
     """Tasks under a name that Spark reads like a table, for the length of the block."""
 
-    def __init__(self, jvm: Any, table: Any, tasks: Sequence[Any]) -> None:
+    def __init__(self, jvm: Any, table: Any, tasks: Any) -> None:
         self._name, self._table, self._tasks = str(uuid.uuid4()), table, tasks
         self._manager = jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
         self._coordinator = jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
@@ -194,13 +199,10 @@ class _Staged:
         field = loader.loadClass("org.apache.iceberg.spark.SparkTableCache").getDeclaredField("INSTANCE")
         field.setAccessible(True)
         self._cache = field.get(None)
-        self._list = jvm.java.util.ArrayList()
 
     def __enter__(self) -> str:
-        for task in self._tasks:
-            self._list.append(task)
         self._cache.add(self._name, self._table)
-        self._manager.stageTasks(self._table, self._name, self._list)
+        self._manager.stageTasks(self._table, self._name, self._tasks)
         return self._name
 
     def __exit__(self, *_: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import asdict
 from pathlib import Path
@@ -79,3 +81,36 @@ def test_growth_is_drawn_to_scale(results: Path) -> None:
 def test_a_plot_of_one_point_or_none_is_still_a_picture(log: bool) -> None:
     for lines in ({}, {"ours": []}, {"ours": [(3.0, 0.0)]}, {"ours": [(3.0, 3.0)]}):
         ET.fromstring(svg(asdict(Plot("t", "x", "y", lines, log, log))))
+
+
+def test_what_a_child_spent_is_counted_after_it_ended_though_its_parent_did_not_wait() -> None:
+    parent = """
+import os, signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    while time.process_time() < 0.3:
+        pass
+    print("spent", flush=True)
+    time.sleep(600)
+sys.stdin.readline()
+os.kill(child, signal.SIGKILL)
+while True:
+    try:
+        os.kill(child, 0)
+    except ProcessLookupError:
+        break
+print("ended", flush=True)
+sys.stdin.readline()
+"""
+    before = harness.cpu_seconds()
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "spent\n"
+        spent = harness.cpu_seconds()
+        print("end it", file=process.stdin, flush=True)
+        assert process.stdout.readline() == "ended\n"
+        assert spent - before >= 0.3 and harness.cpu_seconds() >= spent
+        assert harness.cpu_seconds(without=[process.pid]) - before < spent - before
+        print("end", file=process.stdin, flush=True)

@@ -77,7 +77,7 @@ def test_digests_of_parts_add_up(one: list[int | None], other: list[int | None])
 
 
 def task(path: str, mib: int, partition: str = "p", deletes: tuple[str, ...] = ()) -> Task:
-    return Task(None, path, mib * MIB, 10, deletes, partition)
+    return Task(0, path, mib * MIB, 10, deletes, partition)
 
 
 class TestPlan:
