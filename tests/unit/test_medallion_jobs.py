@@ -17,6 +17,7 @@ from catalog.query.spark_runs import ENTRY_POINT
 from cli.job import CODE as CLI_CODE
 from infra.stacks.jobs import CODE, SCHEDULES
 from spark_jobs.compact import CompactArguments, plan
+from spark_jobs.java_lists import runs
 from spark_jobs.job import parse
 from spark_jobs.names import JOBS
 from spark_jobs.rewriting import Task
@@ -68,6 +69,10 @@ def test_digests_of_parts_add_up(one: list[int | None], other: list[int | None])
 
 def task(path: str, mib: int, partition: str = "p", deletes: tuple[str, ...] = ()) -> Task:
     return Task(0, path, mib * MIB, 10, deletes, partition)
+
+
+def test_places_in_a_list_are_runs_of_neighbours() -> None:
+    assert runs([7, 3, 4, 5, 9, 8, 0, 4]) == [(0, 1), (3, 6), (7, 10)] and runs([]) == []
 
 
 class TestPlan:
