@@ -41,6 +41,7 @@ _CASTS = {
     *_TIMES,
     *{_KIND.BOOLEAN, _KIND.DATE},
 }
+_FEW = 64  # values of an IN that are worth a comparison each
 _DOUBLE_RESULT = exp.Ceil | exp.Floor | exp.Round
 _ARITHMETIC = exp.Add | exp.Sub | exp.Mul | exp.Mod | exp.Div | exp.Neg
 
@@ -292,11 +293,27 @@ def _trim(node: exp.Trim) -> None:
     raise Different("trim takes a plain literal there")
 
 
+def _among(node: exp.In) -> None:
+    """Iceberg's planner fails on a set of texts where a partition's value is NULL: it is given none to look into."""
+    _compare(node)
+    column = node.this
+    while isinstance(column, exp.Cast | exp.Paren):
+        column = column.this
+    if not (node.expressions and isinstance(column, exp.Column) and _kind(node.this) in _TEXTS):
+        return
+    if len(node.expressions) > _FEW:  # not a column any more: nothing to plan by
+        node.set("this", _typed(exp.DPipe(this=node.this.copy(), expression=exp.Literal.string("")), "text"))
+        return
+    each = [exp.EQ(this=node.this.copy(), expression=item.copy()) for item in node.expressions]
+    node.replace(_typed(exp.Paren(this=exp.or_(*each)), "boolean"))
+
+
 _REWRITES: dict[Any, Callable[[Any], None]] = {
     exp.Div: _divide,
     exp.Sub: _subtract,
     exp.Add: _shift,
-    exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Between | exp.In: _compare,
+    exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Between: _compare,
+    exp.In: _among,
     exp.NullSafeEQ | exp.NullSafeNEQ: _compare,
     exp.Substring: _substring,
     exp.Left | exp.Right: _ends,

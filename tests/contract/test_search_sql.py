@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from catalog import places
 from catalog.errors import Denied, Invalid, NotFound, Unverified
 from catalog.lake import Lake
 from catalog.query import searching
@@ -254,6 +255,14 @@ def test_what_is_masked_is_not_searched_and_a_row_filter_holds(lake: Lake) -> No
         queries(Rules(columns={"text": "'-'"})).run(sql)
     with pytest.raises(Denied, match="masked"):
         queries(Rules(columns={"id": None})).run("SELECT stars FROM silver.notes WHERE text @@ 'tide'")
+
+
+@pytest.mark.parametrize("search", ["ORDER BY embedding <-> 'high tide' LIMIT 2", "WHERE text @@ 'tide'"])
+def test_a_search_is_not_run_on_spark_and_nothing_is_started(lake: Lake, search: str) -> None:
+    stored = lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=places.QUERIES)["KeyCount"]
+    with pytest.raises(Invalid, match=r"a search is not run on Spark: .* leave the engine out"):
+        lake.queries.ask(f"SELECT id FROM silver.notes {search}", engine="spark")
+    assert lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=places.QUERIES)["KeyCount"] == stored
 
 
 def test_each_version_is_a_leaf_and_a_tampered_manifest_is_named(lake: Lake) -> None:

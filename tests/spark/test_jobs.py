@@ -143,6 +143,21 @@ def test_a_compaction_that_would_change_a_row_never_happened(
     assert lake.tables.history(table)[0].snapshot_id == head and objects(lake, table) == stored
 
 
+def test_some_files_are_rewritten_and_the_others_stay_with_their_deletes(
+    spark: SparkSession, lake: Lake, namespace: str
+) -> None:
+    table = f"{namespace}.tides"
+    fill(lake, table)
+    before, rewriter = rows(lake, table), Rewriter(spark, lake, table)
+    tasks = rewriter.tasks()
+    group, others = tasks[::2], tasks[1::2]
+    done = rewriter.rewrite(group, tasks, target_bytes=1 << 27)
+    assert rows(lake, table) == before and done.files_before == len(group)
+    left = {task.path: task for task in Rewriter(spark, lake, table).tasks()}
+    assert all(left[task.path].deletes == task.deletes for task in others)
+    assert left.keys().isdisjoint(task.path for task in group) and len(left) == len(others) + done.files_after
+
+
 def objects(lake: Lake, table: str) -> set[str]:
     prefix = lake.tables.load(table).location().removeprefix(f"s3://{lake.settings.bucket}/")
     return {found["Key"] for found in lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=prefix)["Contents"]}

@@ -1,7 +1,8 @@
-"""The same SQL on Spark and in DataFusion gives the same rows: TPC-H, and every trap that was found between the two."""
+"""The same SQL on Spark and in DataFusion gives the same rows: TPC-H, random statements, and every trap once met."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -23,6 +24,8 @@ from catalog.settings import Settings
 from infra.local.endpoint import Endpoint
 from spark_jobs.job import Outcome, execute
 from spark_jobs.query import JOB, _sliced, answered
+from tests.contract.query_grammar import Grammar
+from tests.contract.query_tables import make_tables
 from tests.contract.query_world import assert_same, rows_of
 from tests.spark.lakes import open_with
 
@@ -201,6 +204,28 @@ def test_what_would_differ_is_refused_with_the_reason(lake: Lake, number: int) -
 @pytest.mark.parametrize("number", TPCH)
 def test_tpch(tpch: Lake, spark: SparkSession, number: int) -> None:
     compare(tpch, spark, QUERIES[number], ordered=False)
+
+
+@pytest.fixture(scope="module")
+def evolved(lake: Lake) -> Lake:
+    make_tables(lake)
+    return lake
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_statements_give_the_same_rows(evolved: Lake, spark: SparkSession, seed: int) -> None:
+    grammar = Grammar(random.Random(f"spark {seed}"))
+    for _ in range(10):
+        sql, ordered = grammar.statement()
+        compare(evolved, spark, sql, ordered=ordered)
+
+
+@pytest.mark.parametrize("values", ["'eu', 'tide'", "null, 'us'", ", ".join(f"'{n}'" for n in range(99))])
+def test_a_partition_without_a_value_is_planned_where_a_list_of_texts_is_asked_for(
+    evolved: Lake, spark: SparkSession, values: str
+) -> None:
+    sql = f"select id from qa.t where region in ({values}) or not (flag and region in ({values}))"
+    compare(evolved, spark, sql, ordered=False)
 
 
 def test_parameters_are_values_whatever_they_hold(lake: Lake, spark: SparkSession) -> None:

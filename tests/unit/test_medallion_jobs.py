@@ -19,6 +19,7 @@ from infra.cost.estimate import runs_a_month
 from infra.cost.workload import DAYS
 from infra.stacks.jobs import CODE, SCHEDULES
 from spark_jobs.compact import CompactArguments, plan
+from spark_jobs.java_lists import runs
 from spark_jobs.job import parse
 from spark_jobs.names import JOBS
 from spark_jobs.rewriting import Task
@@ -78,6 +79,10 @@ def test_digests_of_parts_add_up(one: list[int | None], other: list[int | None])
 
 def task(path: str, mib: int, partition: str = "p", deletes: tuple[str, ...] = ()) -> Task:
     return Task(0, path, mib * MIB, 10, deletes, partition)
+
+
+def test_places_in_a_list_are_runs_of_neighbours() -> None:
+    assert runs([7, 3, 4, 5, 9, 8, 0, 4]) == [(0, 1), (3, 6), (7, 10)] and runs([]) == []
 
 
 class TestPlan:
