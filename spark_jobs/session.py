@@ -53,6 +53,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.defaultCatalog": CATALOG,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
+        "spark.python.daemon.module": "spark_jobs.daemon",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
         f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
@@ -118,7 +119,9 @@ def class_archive() -> Path:
     classes = [Path(pyspark.origin)] if pyspark and pyspark.origin else []
     # The JVM refuses an archive whose jars were touched since, so their times are part of its name.
     times = [path.stat().st_mtime_ns for path in (*classes, *local_jars())]
-    made_of = f"{versions.SPARK} {versions.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {_SHORT_LIVED} {java_build}".encode()
+    made_of = (
+        f"{versions.SPARK} {versions.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {_SHORT_LIVED} {java_build}".encode()
+    )
     return ROOT / "build" / f"spark-{hashlib.sha256(made_of).hexdigest()[:16]}.jsa"
 
 
