@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from infra.app import build_app
-from infra.local.assembly import LOCAL_CONTEXT, resources
+from infra.local.assembly import LOCAL_CONTEXT, deploy, resources
 from infra.local.emr import api as emr_api
 from infra.local.endpoint import ACCOUNT, REGION, Endpoint
 from infra.local.server import ApiServer
 from infra.stage import ROOT
+from tests.infra.stages import templates
 
 CDK = ROOT / "build" / "cdk" / "node_modules" / ".bin" / "cdk"
 STACKS = {f"strandline-prod-{name}" for name in ("storage", "compute", "api", "jobs", "observe")}
@@ -97,6 +98,20 @@ def push_images(endpoint: Endpoint, assembly: str) -> int:
     return pushed
 
 
+@pytest.mark.usefixtures("operator")
+def test_of_a_dev_lake_nothing_is_left(server: ApiServer) -> None:
+    """Through the API, as the command line below does it for prod: each stack is described once it is gone."""
+    endpoint, stacks = server.endpoint, templates("dev")
+    deploy(endpoint, stacks)
+    assert len(remaining(endpoint)) > 30
+    cloudformation = endpoint.client("cloudformation")
+    for stack in reversed(stacks):
+        id_ = cloudformation.describe_stacks(StackName=stack.stack)["Stacks"][0]["StackId"]
+        cloudformation.delete_stack(StackName=stack.stack)
+        assert cloudformation.describe_stacks(StackName=id_)["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
+    assert remaining(endpoint) == set()
+
+
 @pytest.mark.timeout(1200)  # a Node process for each step: a minute, and on a loaded machine many
 def test_a_lakes_life_by_the_command_line(
     operator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,8 +122,8 @@ def test_a_lakes_life_by_the_command_line(
 
     operator.run("bootstrap", f"aws://{ACCOUNT}/{REGION}", "--app", app)
     assert push_images(endpoint, app) >= 4
-    deploy = ("deploy", "--method=direct", "--require-approval=never")
-    operator.run(*deploy, "--all", "--app", app)
+    upload = ("deploy", "--method=direct", "--require-approval=never")
+    operator.run(*upload, "--all", "--app", app)
     deployed = {stack["StackName"]: stack["StackStatus"] for stack in cloudformation.describe_stacks()["Stacks"]}
     assert {name: deployed[name] for name in STACKS} == dict.fromkeys(STACKS, "CREATE_COMPLETE")
     (sweep,) = [name for name in resources(endpoint, "AWS::Scheduler::Schedule").values() if name.endswith("sweep")]
@@ -120,7 +135,7 @@ def test_a_lakes_life_by_the_command_line(
     changed = synth(tmp_path / "changed", sweep_minutes=2)
     compute = "strandline-prod-compute"
     assert "rate(2 minutes)" in operator.run(*compare, compute, "--exclusively", "--app", changed, code=1)
-    operator.run(*deploy, compute, "--exclusively", "--app", changed)
+    operator.run(*upload, compute, "--exclusively", "--app", changed)
     assert endpoint.client("scheduler").get_schedule(Name=sweep)["ScheduleExpression"] == "rate(2 minutes)"
 
     kept = {one for type_ in KEPT for one in resources(endpoint, type_).values() if "cdk-hnb" not in one}
