@@ -301,11 +301,25 @@ def _among(node: exp.In) -> None:
         column = column.this
     if not (node.expressions and isinstance(column, exp.Column) and _kind(node.this) in _TEXTS):
         return
-    if len(node.expressions) > _FEW:  # not a column any more: nothing to plan by
-        node.set("this", _typed(exp.DPipe(this=node.this.copy(), expression=exp.Literal.string("")), "text"))
+    if len(node.expressions) > _FEW:
+        node.set("this", _not_planned_by(node.this))
         return
     each = [exp.EQ(this=node.this.copy(), expression=item.copy()) for item in node.expressions]
     node.replace(_typed(exp.Paren(this=exp.or_(*each)), "boolean"))
+
+
+def _like(node: exp.Like | exp.StartsWith) -> None:
+    """Nor is it told of a text that must not begin with something, for the same reason."""
+    above = node.parent
+    while isinstance(above, exp.And | exp.Paren):
+        above = above.parent
+    if isinstance(node.this, exp.Column) and not isinstance(above, exp.Where):
+        node.set("this", _not_planned_by(node.this))
+
+
+def _not_planned_by(column: Any) -> Any:
+    """The same text, as what is no column any more."""
+    return _typed(exp.Paren(this=exp.DPipe(this=column.copy(), expression=exp.Literal.string(""))), "text")
 
 
 _REWRITES: dict[Any, Callable[[Any], None]] = {
@@ -314,6 +328,7 @@ _REWRITES: dict[Any, Callable[[Any], None]] = {
     exp.Add: _shift,
     exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Between: _compare,
     exp.In: _among,
+    exp.Like | exp.StartsWith: _like,
     exp.NullSafeEQ | exp.NullSafeNEQ: _compare,
     exp.Substring: _substring,
     exp.Left | exp.Right: _ends,

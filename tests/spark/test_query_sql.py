@@ -212,11 +212,7 @@ def evolved(lake: Lake) -> Lake:
     return lake
 
 
-# One of its statements, likely a NOT LIKE over a partition without a value, still fails in Iceberg's planner.
-UNMENDED = pytest.param(2, marks=pytest.mark.xfail(strict=True, reason="fails in Iceberg's planner"))
-
-
-@pytest.mark.parametrize("seed", [0, 1, UNMENDED, 3])
+@pytest.mark.parametrize("seed", range(4))
 def test_random_statements_give_the_same_rows(evolved: Lake, spark: SparkSession, seed: int) -> None:
     grammar = Grammar(random.Random(f"spark {seed}"))
     for _ in range(10):
