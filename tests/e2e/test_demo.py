@@ -67,8 +67,12 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_it_shows_everything_and_ends_without_a_trace() -> None:
-    with demo("-o", "json", "demo", "--keep") as process:
+def test_two_at_once_one_shows_everything_one_is_cut_short_and_neither_leaves_a_trace() -> None:
+    with demo("-o", "json", "demo", "--keep") as process, demo("demo") as other:
+        until(lambda: other.poll() is not None or "java" in alive(children(other)), "Spark's JVM to start")
+        assert other.poll() is None, other.communicate()
+        interrupt(other)
+        assert other.returncode != 0
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr else ""
@@ -91,18 +95,6 @@ def test_it_shows_everything_and_ends_without_a_trace() -> None:
     assert [change["op"] for change in merged["changes"]] == ["UPDATE"]
     assert merged["hits"][0] == "Spring tides"
     assert merged["flipped"] in merged["named"] and "commit" in merged["named"]
-
-
-@pytest.mark.timeout(900)
-def test_ctrl_c_while_spark_runs_leaves_no_process_behind() -> None:
-    with demo("demo") as process:
-        until(
-            lambda: process.poll() is not None or "java" in alive(children(process)),
-            "Spark's JVM to start",
-        )
-        assert process.poll() is None, process.communicate()
-        interrupt(process)
-        assert process.returncode != 0
 
 
 def alive(processes: list[psutil.Process]) -> list[str]:

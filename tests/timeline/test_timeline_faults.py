@@ -89,9 +89,9 @@ def run_through(world: World, commit: Any, stop: Any, warm: bool, until: Any = N
     commits = 0
 
     def sequencer() -> Sequencer:
-        # Opening an answering store takes a fraction of this; one that is away costs all of it, at every
-        # step.
-        made = world.sequencer(timeout_s=5 if warm else 1.5)
+        # Opening an answering store takes a fraction of this; one that is away costs all of it, at every step.
+        # A victim that gives up too early is stopped there, which is what is tried here anyway.
+        made = world.sequencer(timeout_s=5 if warm else 0.8)
         if warm:
             opened(made)
         return made
