@@ -34,6 +34,7 @@ def expire_snapshots(
 ) -> Expired:
     """Expires snapshots older than the time, but never what a reference names or `keep` is true for.
 
+    What is kept keeps the snapshot before it: without that, nobody could say any more what it changed.
     Requests: one commit, one GET for each manifest list and manifest not seen before, one delete per thousand
     objects. A crash after the commit leaves objects nobody refers to; the snapshots are gone all the same.
     """
@@ -43,12 +44,11 @@ def expire_snapshots(
 
     def attempt(version: Version, io: CommitIO) -> tuple[Sequence[TableUpdate], Snapshot | None, Delta]:
         nonlocal gone
+        old = [snapshot for snapshot in version.metadata.snapshots if snapshot.timestamp_ms < older_than_ms]
         held = _held(version, retain_last)
-        gone = [
-            snapshot
-            for snapshot in version.metadata.snapshots
-            if snapshot.timestamp_ms < older_than_ms and snapshot.snapshot_id not in held and not keep(snapshot)
-        ]
+        kept = [snapshot for snapshot in version.metadata.snapshots if keep(snapshot)]
+        held |= {id_ for snapshot in kept for id_ in (snapshot.snapshot_id, snapshot.parent_snapshot_id) if id_}
+        gone = [snapshot for snapshot in old if snapshot.snapshot_id not in held]
         updates = [RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id for s in gone])] if gone else []
         return updates, version.head(), Delta()
 

@@ -214,7 +214,8 @@ class Tables:
         retain_last: int = 1,
         keep: Callable[[Snapshot], bool] = lambda snapshot: False,
     ) -> Expired:
-        """Forgets snapshots older than a time and deletes the files only they need. Named ones always stay."""
+        """Forgets snapshots older than a time and deletes the files only they need. Named ones always stay, and what
+        `keep` is true for, with the one before it."""
         cutoff = int(older_than.timestamp() * 1000) if isinstance(older_than, datetime) else older_than
         return expire_snapshots(self.committer, name, cutoff, retain_last, keep)
 
