@@ -18,8 +18,8 @@ what AWS would take.
 - **Requests, commits, upserts, changes, jobs**: the embedded cloud's API server (moto in memory, in a process
   of its own), with conditional writes made atomic and Glue's `VersionId` enforced (`infra/local/hardening.py`).
   Ours and the peers use the same endpoint in the same run.
-- **Queries, search**: moto's ranged reads slow down with the size of the object, so objects are served from
-  memory by a plain HTTP server in a process of its own (`bench/query_world.py`), to us and to the peer alike.
+- **Queries, search**: moto spends milliseconds of CPU on every request, so what is read is served from memory
+  by a plain HTTP server in a process of its own (`bench/query_world.py`), to us and to the peer alike.
   DuckDB has no S3 client offline: it reads the same bytes as local files, which is in its favour.
 - **The timeline at size**: SlateDB in memory; its requests are counted against the embedded cloud.
 

@@ -1,6 +1,6 @@
 """Where moto is kinder than AWS: stale Glue versions, S3 event records, unknown CloudFormation types.
 
-Each patch states what AWS does; one only saves time. Patches are applied once per process, before moto serves anything.
+Each patch states what AWS does; two only save time. Patches are applied once per process, before moto serves anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moto.glue.responses import GlueResponse
 from moto.iam.access_control import IAMPolicy
 from moto.s3 import notifications
 from moto.s3.exceptions import S3ClientError, S3SignatureDoesNotMatchError
-from moto.s3.models import FakeBucket
+from moto.s3.models import FakeBucket, FakeKey
 from moto.s3.responses import S3Response
 
 from infra.local.sqs.queues import mend_queues
@@ -44,6 +44,7 @@ def harden_moto() -> None:
     _refuse_other_bytes_than_promised()
     mend_queues()
     _read_models_once()
+    _read_objects_where_they_lie()
 
 
 def _keep_objects_in_memory() -> None:
@@ -70,6 +71,18 @@ def _read_models_once() -> None:
         return loader
 
     botocore.session.create_loader = create_loader
+
+
+def _read_objects_where_they_lie() -> None:
+    """moto copies the whole object for every GET, also for one of a few bytes of it."""
+    written: Any = FakeKey.value
+
+    def value(self: Any) -> bytes:
+        with self.lock:
+            data: bytes = self._value_buffer._file.getvalue()  # in memory, so this is the object itself
+            return data
+
+    FakeKey.value = property(value, written.fset)
 
 
 def _refuse_stale_glue_versions() -> None:
