@@ -28,7 +28,7 @@ from infra.local.gateway.server import Gateway
 from infra.local.server import ApiServer
 from infra.local.sqs.mappings import EventSourceMappings
 
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.05
 
 
 class EmbeddedCloud:
@@ -145,25 +145,34 @@ class EmbeddedCloud:
 
     def queues(self) -> dict[str, tuple[int, int]]:
         """`{queue: (messages waiting, messages a consumer holds)}`."""
-        sqs = self.endpoint.client("sqs")
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found: dict[str, tuple[int, int]] = {}
-        for url in resources(self.endpoint, "AWS::SQS::Queue").values():
-            counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-            found[url.rsplit("/", 1)[1]] = (int(counts[names[0]]), int(counts[names[1]]))
-        return found
+        urls = resources(self.endpoint, "AWS::SQS::Queue").values()
+        return {url.rsplit("/", 1)[1]: self._messages(url) for url in urls}
 
     def wait_until_idle(self, timeout: float = 180.0) -> None:
         """Until every message was worked off (dead letters aside) and no function runs."""
-        mapped = self.endpoint.client("lambda").list_event_source_mappings()["EventSourceMappings"]
-        listened = {mapping["EventSourceArn"].rsplit(":", 1)[1] for mapping in mapped}
+        listened = self._listened()
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            waiting = {name: counts for name, counts in self.queues().items() if name in listened and any(counts)}
-            if not waiting and not any(w.busy for ws in self.functions.workers().values() for w in ws):
+            # Functions are asked first, since that costs nothing, and last, since a message may have become a call.
+            if not self._working() and not any(any(self._messages(url)) for url in listened) and not self._working():
                 return
             time.sleep(_POLL_SECONDS)
         raise TimeoutError(f"the lake is still busy after {timeout:.0f} s: {self.queues()}")
+
+    def _working(self) -> bool:
+        return any(worker.busy for workers in self.functions.workers().values() for worker in workers)
+
+    def _listened(self) -> list[str]:
+        """The queues that functions listen to."""
+        sqs = self.endpoint.client("sqs")
+        mapped = self.endpoint.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+        names = {mapping["EventSourceArn"].rsplit(":", 1)[1] for mapping in mapped}
+        return [sqs.get_queue_url(QueueName=name)["QueueUrl"] for name in sorted(names)]
+
+    def _messages(self, url: str) -> tuple[int, int]:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        counts = self.endpoint.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return int(counts[names[0]]), int(counts[names[1]])
 
     def _control(self, what: str) -> Any:
         """`/_strandline/<what>` on the AWS endpoint: how another process on this machine finds the lake."""

@@ -25,7 +25,7 @@ from catalog.timeline.store import Place, Reader
 from infra.local.server import ApiServer
 
 ORIGIN = "strandline.test/query"
-POLL_MS = 20
+POLL_MS = 200  # each poll is requests, all the while
 
 
 @contextmanager

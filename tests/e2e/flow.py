@@ -63,5 +63,5 @@ def eventually(look: Callable[[], T], timeout: float = 120.0) -> T:
     while not (found := look()):
         if time.monotonic() > deadline:
             raise TimeoutError
-        time.sleep(0.02)
+        time.sleep(0.1)
     return found
