@@ -113,10 +113,18 @@ class Lake:
         )
 
     @cached_property
+    def _reader(self) -> Reader:
+        return Reader.open(Place.from_settings(self.settings))
+
+    @cached_property
     def timeline(self) -> Timeline:
         """The reader of the timeline: follows the database, at most a second behind it."""
-        reader = Reader.open(Place.from_settings(self.settings))
-        return Timeline(StoredSource(reader), self.settings.origin)
+        return Timeline(StoredSource(self._reader), self.settings.origin)
+
+    def close(self) -> None:
+        """Ends the timeline's reader, if it was used: it asks the store for news as long as the process lives."""
+        if "_reader" in self.__dict__:
+            self._reader.close()
 
     def transaction(self) -> Transaction:
         """`with lake.transaction() as tx:` writes to several tables, and all of it is seen at one index or none."""

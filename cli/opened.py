@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,7 +23,8 @@ def opened(context: typer.Context) -> Iterator[tuple[Lake, Output]]:
     from catalog.lake import open_lake
     from catalog.settings import load_settings
 
-    yield open_lake(load_settings()), context.obj
+    with closing(open_lake(load_settings())) as lake:
+        yield lake, context.obj
 
 
 def add_command(group: typer.Typer, command: Callable[..., None], *examples: str, name: str | None = None) -> None:

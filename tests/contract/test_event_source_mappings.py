@@ -65,10 +65,7 @@ class Line:
         """Every event the function got, in order."""
         s3 = self.server.endpoint.client("s3")
         found = s3.list_objects_v2(Bucket=self.name).get("Contents", [])
-        bodies = [
-            json.loads(s3.get_object(Bucket=self.name, Key=entry["Key"])["Body"].read())
-            for entry in sorted(found, key=lambda entry: entry["LastModified"])
-        ]
+        bodies = [json.loads(s3.get_object(Bucket=self.name, Key=entry["Key"])["Body"].read()) for entry in found]
         return sorted(
             bodies,
             key=lambda event: min(int(r["attributes"]["ApproximateReceiveCount"]) for r in event["Records"]),

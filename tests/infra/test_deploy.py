@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from infra.app import build_app
-from infra.local.assembly import LOCAL_CONTEXT, deploy, resources
+from infra.local.assembly import BOOTSTRAP_VERSION, LOCAL_CONTEXT, deploy, resources
 from infra.local.emr import api as emr_api
 from infra.local.endpoint import ACCOUNT, REGION, Endpoint
 from infra.local.server import ApiServer
@@ -110,6 +110,7 @@ def test_of_a_dev_lake_nothing_is_left(server: ApiServer) -> None:
         cloudformation.delete_stack(StackName=stack.stack)
         assert cloudformation.describe_stacks(StackName=id_)["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
     assert remaining(endpoint) == set()
+    endpoint.client("ssm").delete_parameter(Name=BOOTSTRAP_VERSION[0])  # the next one begins with `cdk bootstrap`
 
 
 @pytest.mark.timeout(1200)  # a Node process for each step: a minute, and on a loaded machine many
