@@ -21,7 +21,7 @@ from catalog.changes.feed import ChangeSet
 from catalog.changes.processing import PATIENCE_S, Processing
 from catalog.changes.roots import changes_of, recount, recount_rows
 from catalog.changes.sequenced import At, sequenced
-from catalog.errors import Invalid, LakeError
+from catalog.errors import Invalid, LakeError, NotFound
 from catalog.events import EventBridgeBus, EventBus, SequencerMessage, SilentBus, TableMoved
 from catalog.logs import correlation_id
 from catalog.settings import Settings
@@ -87,7 +87,7 @@ class Lake:
     def tables(self) -> Tables:
         """Every operation on tables. Each commit is attested and announced to the sequencer as it lands."""
         records = f"s3://{self.settings.bucket}/{places.TRANSACTIONS}".rstrip("/")
-        return Tables(cast(GlueCatalog, self.iceberg), hook=self._committed, records=records)
+        return Tables(cast(GlueCatalog, self.iceberg), hook=self._committed, records=records, unproven=self._unproven)
 
     @cached_property
     def attestations(self) -> Attestations:
@@ -122,9 +122,10 @@ class Lake:
         return Timeline(StoredSource(self._reader), self.settings.origin)
 
     def close(self) -> None:
-        """Ends the timeline's reader, if it was used: it asks the store for news as long as the process lives."""
-        if "_reader" in self.__dict__:
-            self._reader.close()
+        """Ends what was opened of the timeline: a reader asks the store for news as long as the process lives."""
+        for part in ("_reader", "sequencer"):
+            if part in self.__dict__:
+                getattr(self, part).close()
 
     def transaction(self) -> Transaction:
         """`with lake.transaction() as tx:` writes to several tables, and all of it is seen at one index or none."""
@@ -150,9 +151,8 @@ class Lake:
     @cached_property
     def verifier(self) -> Verifier:
         """Checks all the timeline says, and on request every object of every table. Reads only."""
-        reader = Reader.open(Place.from_settings(self.settings))
         return Verifier(
-            reader,
+            self._reader,
             self.s3,
             self.settings.bucket,
             self.iceberg,
@@ -242,6 +242,16 @@ class Lake:
             moved = {"table": ".".join(table.name())}
             found = correlation_id()
             self.request(TableMoved(**moved, correlation_id=found) if found else TableMoved(**moved))
+
+    def _unproven(self, table: str, snapshot: Snapshot) -> bool:
+        """Whether the snapshot is to be in the timeline and is not: its proof would be lost with it."""
+        if self.settings.moved_queue_url is None and self._timeline_if_any() is None:
+            return False  # a lake that keeps none
+        try:
+            self.timeline.find(snapshot.snapshot_id, table)
+        except NotFound:
+            return True
+        return False
 
     def _changed(self, table: Table, snapshot: Snapshot) -> Changed | None:
         """What the commit changed, for its attestation; None leaves it to the sequencer."""

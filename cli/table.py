@@ -137,16 +137,17 @@ def expire(
     retain_last: Annotated[int, typer.Option(min=1, help="How many of the newest stay in any case.")] = 1,
     yes: Yes = False,
 ) -> None:
-    """Forget old snapshots and delete the files only they need. Named snapshots stay."""
+    """Forget old snapshots and delete the files only they need. Stay: named ones, and those not yet in the timeline."""
     with opened(context) as (lake, output):
         cutoff = before(older_than)
         if not yes:
             ask(output, f"Forget the snapshots of {table} from before {cutoff:%Y-%m-%d %H:%M:%S %Z}?")
         with output.progress("expiring …"):
             gone = lake.tables.expire(table, older_than=cutoff, retain_last=retain_last)
+        waiting = f" {gone.waiting} more wait for the timeline." if gone.waiting else ""
         output.data(
-            {"table": table, "snapshots": gone.snapshots, "objects": len(gone.objects)},
-            f"{table}: {len(gone.snapshots)} snapshots expired, {len(gone.objects)} objects deleted.",
+            {"table": table, "snapshots": gone.snapshots, "objects": len(gone.objects), "waiting": gone.waiting},
+            f"{table}: {len(gone.snapshots)} snapshots expired, {len(gone.objects)} objects deleted.{waiting}",
         )
 
 

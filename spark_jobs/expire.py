@@ -1,7 +1,7 @@
 """`expire`: forgets snapshots by the retention of their layer, and events that are older than their table keeps them.
 
-Never a snapshot that is not in the timeline yet: its proof would be lost with it. Never a named one, nor the one
-that holds a table's watermark.
+Never a snapshot that is not in the timeline yet, nor a named one: the tables see to that. Nor the one that holds a
+table's watermark.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import Field
-from pyiceberg.table.snapshots import Snapshot
 
-from catalog.errors import NotFound
 from catalog.pipeline.layers import TABLES, retention_days
 from spark_jobs.arguments import TABLE
 from spark_jobs.inputs import INPUTS
@@ -46,22 +44,12 @@ def expire(context: Context, arguments: ExpireArguments) -> Mapping[str, Any]:
                 name,
                 older_than=cutoff,
                 retain_last=arguments.retain_last,
-                keep=lambda snapshot, name=name, bearer=bearer: (  # type: ignore[misc]
-                    snapshot.snapshot_id == bearer or not _sequenced(context, name, snapshot)
-                ),
+                keep=lambda snapshot, bearer=bearer: snapshot.snapshot_id == bearer,  # type: ignore[misc]
             )
             if gone.snapshots:
                 context.committed(name, None, expired=len(gone.snapshots), objects=len(gone.objects))
             found[name] = {"snapshots": len(gone.snapshots), "objects": len(gone.objects), "rows": stage.rows}
     return found
-
-
-def _sequenced(context: Context, table: str, snapshot: Snapshot) -> bool:
-    try:
-        context.lake.timeline.find(snapshot.snapshot_id, table)
-    except NotFound:
-        return False
-    return True
 
 
 def _bearer(context: Context, table: str) -> int | None:

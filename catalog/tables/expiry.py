@@ -27,6 +27,8 @@ class Expired:
 
     snapshots: tuple[int, ...] = ()
     objects: tuple[str, ...] = ()
+    waiting: int = 0
+    """How many more were old enough, but had to be kept."""
 
 
 def expire_snapshots(
@@ -41,24 +43,26 @@ def expire_snapshots(
     if retain_last < 1:
         raise Invalid(f"{name}: at least one snapshot must be retained, not {retain_last}", subject=name)
     gone: list[Snapshot] = []
+    waiting = 0
 
     def attempt(version: Version, io: CommitIO) -> tuple[Sequence[TableUpdate], Snapshot | None, Delta]:
-        nonlocal gone
+        nonlocal gone, waiting
         old = [snapshot for snapshot in version.metadata.snapshots if snapshot.timestamp_ms < older_than_ms]
-        held = _held(version, retain_last)
+        named = _held(version, retain_last)
         kept = [snapshot for snapshot in version.metadata.snapshots if keep(snapshot)]
-        held |= {id_ for snapshot in kept for id_ in (snapshot.snapshot_id, snapshot.parent_snapshot_id) if id_}
+        held = named | {id_ for s in kept for id_ in (s.snapshot_id, s.parent_snapshot_id) if id_}
         gone = [snapshot for snapshot in old if snapshot.snapshot_id not in held]
+        waiting = sum(snapshot.snapshot_id in held - named for snapshot in old)
         updates = [RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id for s in gone])] if gone else []
         return updates, version.head(), Delta()
 
     version, _, _ = committer.commit(name, attempt, holder=None)
     if not gone:
-        return Expired()
+        return Expired(waiting=waiting)
     with explained(name):
         objects = sorted(unreferenced(committer, version, gone))
         committer.catalogue.io.store.delete(objects)
-    return Expired(tuple(snapshot.snapshot_id for snapshot in gone), tuple(objects))
+    return Expired(tuple(snapshot.snapshot_id for snapshot in gone), tuple(objects), waiting)
 
 
 def _held(version: Version, retain_last: int) -> set[int]:

@@ -63,11 +63,14 @@ class Tables:
         retry: Retry | None = None,
         records: str | None = None,
         patience_s: float = PATIENCE_S,
+        unproven: Callable[[str, Snapshot], bool] = lambda name, snapshot: False,
     ) -> None:
+        """`unproven`: whether a table's snapshot still waits to be proven. Such a one never expires."""
         if not isinstance(catalog, GlueCatalog):
             raise Invalid(f"the tables stand on Glue's compare-and-swap, which {type(catalog).__name__} does not have")
         self.catalogue = Catalogue(catalog)
         self.committer = Committer(self.catalogue, hook, retry)
+        self._unproven = unproven
         self._inserts = Inserts(self.committer)
         place = records or f"{catalog.properties.get('warehouse', '').rstrip('/').rpartition('/')[0]}/transactions"
         self._transactions = Transactions(self.committer, place, patience_s)
@@ -214,10 +217,10 @@ class Tables:
         retain_last: int = 1,
         keep: Callable[[Snapshot], bool] = lambda snapshot: False,
     ) -> Expired:
-        """Forgets snapshots older than a time and deletes the files only they need. Named ones always stay, and what
-        `keep` is true for, with the one before it."""
+        """Forgets snapshots older than a time and deletes the files only they need. Always stay: named ones, those
+        that the timeline does not have yet, and what `keep` is true for; the last two with the one before them."""
         cutoff = int(older_than.timestamp() * 1000) if isinstance(older_than, datetime) else older_than
-        return expire_snapshots(self.committer, name, cutoff, retain_last, keep)
+        return expire_snapshots(self.committer, name, cutoff, retain_last, lambda s: keep(s) or self._unproven(name, s))
 
     def clone(self, name: str, target: str, *, as_of: AsOf | None = None) -> Table:
         """A new table with the rows of a snapshot, without copying them; the source keeps that snapshot."""

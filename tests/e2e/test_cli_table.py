@@ -236,8 +236,12 @@ def test_a_named_snapshot_is_gone_back_to_and_expires_only_without_its_name(lake
     kept = answer("table", "expire", table, "--older-than", "2100-01-01", "--yes")
     assert kept["snapshots"] == []
     answer("table", "snapshot", table, "before", "--remove")
+    waiting = answer("table", "expire", table, "--older-than", "0s", "--yes")
+    assert (waiting["snapshots"], waiting["waiting"]) == ([], 1)  # nothing goes before the timeline has it
+    assert "1 more wait for the timeline" in run("table", "expire", table, "--older-than", "0s", "--yes").stdout
+    lake.sequencer.catch_up([table])
     gone = answer("table", "expire", table, "--older-than", "0s", "--yes")
-    assert gone["snapshots"] == [named] and gone["objects"] > 0
+    assert (gone["snapshots"], gone["waiting"]) == ([named], 0) and gone["objects"] > 0
     assert isinstance(run("table", "rollback", table, str(named)).exception, NotFound)
     assert isinstance(run("table", "expire", table, "--older-than", "soon", "--yes").exception, Invalid)
 
