@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,12 @@ def test_a_worker_sees_nothing_but_what_is_deployed(
     assert others == set()
     assert "AWS_PROFILE" not in seen
     assert not os.path.exists(seen["HOME"])
+
+
+def test_what_no_image_carries_cannot_be_imported(service: LambdaService, function: Any) -> None:
+    modules = ["pandas", "pandas.core", "pyarrow"]
+    assert all(map(find_spec, modules))  # they are there for tests and people
+    assert call(service, function("echo"), {"modules": modules})["importable"] == ["pyarrow"]
 
 
 def test_a_worker_is_started_once_and_outlives_the_thread_that_asked(service: LambdaService, function: Any) -> None:

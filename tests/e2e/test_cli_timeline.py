@@ -9,16 +9,19 @@ import tarfile
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from catalog.errors import Unverified
+from catalog.errors import Unavailable, Unverified
 from catalog.lake import Lake
 from catalog.merkle.checkpoint import open_checkpoint
 from catalog.merkle.note import Ed25519Signer, VerifierKey
 from catalog.merkle.tiles import ENTRIES, Tile, join_entries, split_entries
 from catalog.merkle.tree import leaf_hash, root
+from catalog.timeline import keys
+from catalog.timeline.store import Reader
 from cli.export import _cut
 from tests.e2e.cli_lake import ORIGIN, answer, run, running_lake, strandline
 
@@ -36,7 +39,6 @@ def lake() -> Iterator[Lake]:
             table.append(ROWS)
             made.sequencer.catch_up([TABLE])
         yield made
-        made.sequencer.close()
 
 
 def vkey(lake: Lake) -> str:
@@ -67,6 +69,21 @@ def test_the_head_is_the_signed_checkpoint_byte_for_byte(lake: Lake) -> None:
     assert open_checkpoint(note, [key]).size == 3
     earlier = answer("timeline", "head", "--size", "2")
     assert earlier["size"] == 2 and open_checkpoint(earlier["checkpoint"].encode(), [key]).size == 2
+
+
+def test_a_command_lets_go_of_the_timelines_reader(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would ask the store for news as long as the process lives: in a program that goes on, for ever."""
+    opened, original = list[Reader](), Reader.open
+
+    def remember(*arguments: Any) -> Reader:
+        opened.append(original(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(Reader, "open", remember)
+    answer("timeline", "head")
+    (reader,) = opened
+    with pytest.raises(Unavailable, match="closed"):
+        reader.get(keys.HEAD)
 
 
 def test_a_proof_is_one_file_that_anybody_checks_with_the_key_alone(lake: Lake, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import Any
@@ -26,4 +27,13 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
             "client": getattr(context.client_context, "custom", None),
         },
         "dont_write_bytecode": sys.dont_write_bytecode,
+        "importable": [name for name in event.get("modules", ()) if _importable(name)],
     }
+
+
+def _importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return False
+    return True

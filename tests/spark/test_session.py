@@ -102,6 +102,16 @@ def test_a_second_session_in_one_process_is_refused(spark: SparkSession, setting
     assert spark.range(3).count() == 3
 
 
+def test_a_worker_has_the_jobs_modules_before_it_is_asked_for_any(spark: SparkSession) -> None:
+    def loaded(_: int) -> list[str]:
+        import sys
+
+        return [name for name in sys.modules if name.startswith(("spark_jobs.", "catalog."))]
+
+    found = spark.sparkContext.parallelize([0], 1).flatMap(loaded).collect()
+    assert "spark_jobs.digesting" in found
+
+
 def test_abandoned_scratch_is_swept_and_living_is_not() -> None:
     with scratch_directory() as living:
         abandoned = living.parent / "strandline-spark-abandoned"
