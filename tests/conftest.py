@@ -22,20 +22,22 @@ settings.load_profile("strandline")
 # typer builds all commands anew for every call that a test makes.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
+# One Spark session, one cloud: a package that shares one stays on one worker.
+TOGETHER = ("tests/spark/", "tests/e2e/api/", "tests/e2e/ingest/")
 # Minutes of waiting for time-outs, each test with a world of its own: they need not wait for each other.
 SPREAD = ("tests/timeline/test_timeline_faults.py",)
 LONGEST_FIRST = ("tests/spark/", "tests/e2e/", "tests/timeline/", "tests/contract/", "tests/property/", "tests/")
 
 
 class ByFile(LoadScopeScheduling):
-    """A file stays on one worker, so that its cloud starts once; all of spark/ does, for its one session.
+    """A file stays on one worker, so that its cloud starts once.
 
     (xdist's own groups are no help: it writes them into a node's id, which pytest 9.2 does not let it.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/spark/"):
-            return "tests/spark"
+        if nodeid.startswith(TOGETHER):
+            return next(package for package in TOGETHER if nodeid.startswith(package))
         return nodeid if nodeid.startswith(SPREAD) else nodeid.partition("::")[0]
 
 

@@ -33,16 +33,22 @@ class World:
     namespace: str
     signer: Ed25519Signer
     lake: Lake = field(init=False)
+    lakes: list[Lake] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lake = open_lake(self.settings)
+        self.lake = self.another()
 
     def name(self, table: str = "t") -> str:
         return f"{self.namespace}.{table}"
 
     def another(self) -> Lake:
         """The same lake from another process, as far as it can be told."""
-        return open_lake(self.settings)
+        self.lakes.append(open_lake(self.settings))
+        return self.lakes[-1]
+
+    def close(self) -> None:
+        for lake in self.lakes:
+            lake.close()
 
     def serve(self) -> Outcome | None:
         """Serves what is on the queue in one run; None if there is nothing."""

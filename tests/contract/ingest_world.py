@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import boto3
@@ -21,7 +21,9 @@ from catalog.pipeline.landing import Landed
 from catalog.pipeline.limits import Limits
 from catalog.tables.commits import Retry
 from catalog.tables.manager import Tables
-from infra.local.server import ApiServer
+
+if TYPE_CHECKING:  # a process of its own needs none of it
+    from infra.local.server import ApiServer
 
 FUNCTION = "function.ingest"
 

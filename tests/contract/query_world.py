@@ -18,9 +18,7 @@ from catalog.lake import Lake, open_lake
 from catalog.merkle.note import Ed25519Signer
 from catalog.query.results import Answer
 from catalog.settings import load_settings
-from catalog.timeline.proofs import Timeline
 from catalog.timeline.publish import Publisher
-from catalog.timeline.sources import StoredSource
 from catalog.timeline.store import Place, Reader
 from infra.local.server import ApiServer
 
@@ -50,17 +48,15 @@ def lake_on(server: ApiServer) -> Iterator[Lake]:
     try:
         yield made
     finally:
-        if "sequencer" in made.__dict__:
-            made.sequencer.close()
+        made.close()
         monkey.undo()
 
 
 def sequence(lake: Lake, *tables: str) -> int:
     """Sequences the tables and waits until the reader sees it: the newest index."""
     lake.sequencer.catch_up(list(tables))
-    if "timeline" not in lake.__dict__:  # the lake's own reader looks once a second: the tests would wait for that
-        reader = Reader.open(Place.from_settings(lake.settings), POLL_MS)
-        lake.__dict__["timeline"] = Timeline(StoredSource(reader), lake.settings.origin)
+    if "_reader" not in lake.__dict__:  # the lake's own reader looks once a second: the tests would wait for that
+        lake.__dict__["_reader"] = Reader.open(Place.from_settings(lake.settings), POLL_MS)
     size = Publisher(lake.s3, lake.settings.bucket).published().size
     deadline = time.monotonic() + 60
     while lake.timeline.head().checkpoint.size < size:

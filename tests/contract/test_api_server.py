@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
-from pyiceberg.catalog.glue import GlueCatalog
 
-from infra.local.endpoint import Endpoint
 from infra.local.faults import lose_answer, refuse
 from infra.local.server import ApiServer
-from tests.racing import winners
+from tests.contract.glue_writer import append, glue_catalog
+from tests.racing import BarePuts, winners
 
 ROUNDS = 200
 WRITERS, APPENDS = 8, 10
@@ -40,44 +39,25 @@ def eager_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("eager_threads")
 def test_of_sixteen_creators_exactly_one_wins(server: ApiServer, bucket: str) -> None:
-    s3 = server.endpoint.client("s3", "racer")
+    puts = BarePuts(server.endpoint.url)
     for round_ in range(ROUNDS):
-        won = winners(lambda n, r=round_: s3.put_object(Bucket=bucket, Key=f"k{r}", Body=b"%d" % n, IfNoneMatch="*"))
+        won = winners(lambda n, r=round_: puts.stored(f"{bucket}/k{r}", b"%d" % n, if_none_match="*"))
         assert won == 1, f"round {round_} had {won} winners"
 
 
 @pytest.mark.usefixtures("eager_threads")
 def test_of_sixteen_swappers_exactly_one_wins(server: ApiServer, bucket: str) -> None:
-    s3 = server.endpoint.client("s3", "racer")
+    s3, puts = server.endpoint.client("s3", "racer"), BarePuts(server.endpoint.url)
     etag = s3.put_object(Bucket=bucket, Key="head", Body=b"start")["ETag"]
     for round_ in range(ROUNDS // 4):
-        won = winners(
-            lambda n, r=round_, e=etag: s3.put_object(Bucket=bucket, Key="head", Body=b"%d/%d" % (r, n), IfMatch=e)
-        )
+        won = winners(lambda n, r=round_, e=etag: puts.stored(f"{bucket}/head", b"%d/%d" % (r, n), if_match=e))
         assert won == 1, f"round {round_} had {won} winners"
         etag = s3.head_object(Bucket=bucket, Key="head")["ETag"]
 
 
-def glue_catalog(endpoint: Endpoint, bucket: str) -> GlueCatalog:
-    properties = {"warehouse": f"s3://{bucket}/tables"}
-    for service in ("glue", "s3"):
-        properties |= {
-            f"{service}.endpoint": endpoint.url,
-            f"{service}.region": endpoint.region,
-            f"{service}.access-key-id": "writer",
-            f"{service}.secret-access-key": "embedded",
-        }
-    return GlueCatalog("lake", **properties)
-
-
-def append_ten(endpoint: Endpoint, bucket: str, writer: int) -> None:
-    table = glue_catalog(endpoint, bucket).load_table("race.rows")
-    for number in range(APPENDS):
-        table.append(pa.table({"writer": [writer], "number": [number]}))
-
-
 def test_eight_processes_appending_through_glue_lose_nothing(server: ApiServer, bucket: str) -> None:
-    catalog = glue_catalog(server.endpoint, bucket)
+    place = (server.endpoint.url, server.endpoint.region, bucket)
+    catalog = glue_catalog(*place)
     catalog.create_namespace("race")
     schema = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
     retries = {
@@ -86,8 +66,9 @@ def test_eight_processes_appending_through_glue_lose_nothing(server: ApiServer, 
         "commit.retry.max-wait-ms": "200",
     }
     catalog.create_table("race.rows", schema=schema, properties=retries)
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=append_ten, args=(server.endpoint, bucket, n)) for n in range(WRITERS)]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([append.__module__])
+    writers = [context.Process(target=append, args=(*place, "race.rows", n, APPENDS)) for n in range(WRITERS)]
     for writer in writers:
         writer.start()
     for writer in writers:

@@ -30,7 +30,7 @@ SCHEMA = {"id": "long", "v": "string"}
 def world(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = make_world(server, monkeypatch)
     yield made
-    made.lake.sequencer.close()
+    made.close()
 
 
 def rows(*numbers: int, v: str = "x") -> list[dict[str, Any]]:

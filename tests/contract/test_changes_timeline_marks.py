@@ -30,7 +30,7 @@ def world(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]
         made.lake.tables.insert(made.name(), [{"id": number}])
     made.caught_up()
     yield made
-    made.lake.sequencer.close()
+    made.close()
 
 
 def mark_of(world: World) -> Mark | None:

@@ -104,6 +104,7 @@ class Stage:
         report.check()
         assert report.leaves > len(self.numbers)
         lake.sequencer.close()
+        lake.close()
 
 
 def by_function(request: Request) -> bool:
@@ -139,12 +140,20 @@ def dies_after(server: ApiServer, step: int) -> Iterator[None]:
 
 
 @pytest.fixture
+def server() -> Iterator[ApiServer]:
+    """New for each test: what is swept is every table there is."""
+    server = ApiServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
 def stage(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Stage:
     for name, value in server.endpoint.environment("person").items():
         monkeypatch.setenv(name, value)
     secrets = server.endpoint.client("secretsmanager", "person")
-    if not secrets.list_secrets()["SecretList"]:
-        secrets.create_secret(Name="key", SecretString=Ed25519Signer.generate(ORIGIN).private_key())
+    secrets.create_secret(Name="key", SecretString=Ed25519Signer.generate(ORIGIN).private_key())
     return Stage(make_world(server))
 
 
@@ -188,7 +197,9 @@ def test_two_processes_at_once_make_rows_once(stage: Stage) -> None:
     world, files = stage.world, [landed for number in range(20, 24) for landed in stage.files(number)]
     told = [(landed.key, landed.version_id) for landed in files]
     where = (world.server.endpoint.url, world.bucket, world.database, told)
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([ingest_elsewhere.__module__])
+    with context.Pool(2) as pool:
         runs = pool.starmap(ingest_elsewhere, [(*where, f"{FUNCTION}.{n}") for n in range(2)], chunksize=1)
     assert all("failed" not in run for run in runs)
     assert sum(run.count("committed") for run in runs) == 2 * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -24,6 +25,13 @@ from tests.contract.query_world import lake_on, rows_of, sequence
 @pytest.fixture(scope="module")
 def lake(server: ApiServer) -> Iterator[Lake]:
     with lake_on(server) as made:
+        yield made
+
+
+@pytest.fixture
+def reader(lake: Lake) -> Iterator[Lake]:
+    """The same lake from another process, as far as it can be told."""
+    with closing(open_lake(lake.settings)) as made:
         yield made
 
 
@@ -49,7 +57,7 @@ def data_gets(server: ApiServer, call: Callable[[], Any]) -> int:
     return len(server.log.since(mark, lambda request: request.action == "GET" and request.touches("/data/")))
 
 
-def test_as_of_any_index_is_what_was_read_then(lake: Lake, name: str) -> None:
+def test_as_of_any_index_is_what_was_read_then(lake: Lake, reader: Lake, name: str) -> None:
     """Commits of every kind, the schema changing on the way; each index is read again at the end, by another reader."""
     tables, rng = lake.tables, random.Random(7)
     tables.create(name, {"id": "int", "station": "string", "metres": "float"}, mode="mor", key=["id"])
@@ -77,11 +85,10 @@ def test_as_of_any_index_is_what_was_read_then(lake: Lake, name: str) -> None:
             "what is read now is what the tables themselves read"
         )
     assert len({str(table.schema) for table in read.values()}) >= 4
-    other = open_lake(lake.settings)
     for index in rng.sample(sorted(read), len(read)):
-        again = other.queries.run(f"SELECT * FROM {name} ORDER BY id", as_of=index)
+        again = reader.queries.run(f"SELECT * FROM {name} ORDER BY id", as_of=index)
         assert again.table().equals(read[index]) and again.receipt.index == index
-        versioned = other.queries.run(f"SELECT * FROM {name} VERSION AS OF {index} v ORDER BY v.id")
+        versioned = reader.queries.run(f"SELECT * FROM {name} VERSION AS OF {index} v ORDER BY v.id")
         assert versioned.table().equals(read[index])
 
 
@@ -179,13 +186,12 @@ def test_a_verified_answer_proves_every_object_and_a_tampered_one_fails_it(lake:
     assert rows_of(lake.queries.run(sql, verify=True)) == [(33,)]
 
 
-def test_counts_and_bounds_of_whole_files_need_no_data(lake: Lake, server: ApiServer, name: str) -> None:
+def test_counts_and_bounds_of_whole_files_need_no_data(lake: Lake, reader: Lake, server: ApiServer, name: str) -> None:
     lake.tables.create(name, {**SCHEMA, "day": "date"}, partition=["station"])
     for station in ("Brest", "Dover"):
         lake.tables.insert(name, rows(*range(4), station=station))
     lake.tables.insert(name, [{"id": None, "station": None, "metres": None}])
     sequence(lake, name)
-    reader = open_lake(lake.settings)
     found: dict[str, Any] = {}
     questions = {
         f"SELECT count(*) FROM {name}": [(9,)],
@@ -208,12 +214,13 @@ def test_counts_and_bounds_of_whole_files_need_no_data(lake: Lake, server: ApiSe
     assert (rows_of(answer), answer.route) == ([(7,)], Route.LAMBDA), "pending deletes are counted, not guessed"
 
 
-def test_only_files_that_may_matter_are_read_and_each_once(lake: Lake, server: ApiServer, name: str) -> None:
+def test_only_files_that_may_matter_are_read_and_each_once(
+    lake: Lake, reader: Lake, server: ApiServer, name: str
+) -> None:
     lake.tables.create(name, SCHEMA)
     for start in range(0, 50, 10):
         lake.tables.insert(name, rows(*range(start, start + 10)))
     sequence(lake, name)
-    reader = open_lake(lake.settings)
     sql = f"SELECT station FROM {name} WHERE id = $1 AND metres < 100"
     assert data_gets(server, lambda: ask(reader, sql, parameters=[33])) == 1
     assert data_gets(server, lambda: ask(reader, sql, parameters=[34])) == 0, "kept: the object cannot change"

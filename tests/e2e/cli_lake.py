@@ -43,7 +43,9 @@ def running_lake() -> Iterator[Lake]:
     for name, value in variables.items():
         monkey.setenv(name, value)
     monkey.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers the credentials it found first
-    yield open_lake(load_settings())
+    lake = open_lake(load_settings())
+    yield lake
+    lake.close()
     server.stop()
     monkey.undo()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -18,5 +19,6 @@ def cloud() -> Iterator[EmbeddedCloud]:
 
 
 @pytest.fixture
-def lake(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    return lake_of(cloud, monkeypatch)
+def lake(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    with closing(lake_of(cloud, monkeypatch)) as lake:
+        yield lake

@@ -41,7 +41,6 @@ def lake() -> Iterator[Lake]:
             write()
             made.sequencer.catch_up([TABLE])
         yield made
-        made.sequencer.close()
 
 
 @pytest.fixture(scope="module")

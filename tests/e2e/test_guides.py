@@ -31,7 +31,7 @@ NOT_RUN = {
 
 AWS_ONLY = {
     "deploy.md": "speaks of an AWS account; tests/infra has the stacks",
-    "operate.md": "speaks of a deployed lake; tests/e2e/test_ingest_operation.py has the commands",
+    "operate.md": "speaks of a deployed lake; tests/e2e/ingest/test_operation.py has the commands",
 }
 """Documents that are not run here."""
 

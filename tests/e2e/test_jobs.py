@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -49,11 +50,6 @@ def clock() -> ManualClock:
 def cloud(clock: ManualClock) -> Iterator[EmbeddedCloud]:
     with EmbeddedCloud(clock=clock, app=scheduled) as cloud:
         yield cloud
-
-
-@pytest.fixture
-def lake(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    return lake_of(cloud, monkeypatch)
 
 
 def until(condition: Callable[[], T], what: str) -> T:
@@ -175,8 +171,7 @@ class TestQueries:
 
     @pytest.fixture(scope="class", autouse=True)
     def heights(self, cloud: EmbeddedCloud) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            lake = lake_of(cloud, patch)
+        with pytest.MonkeyPatch.context() as patch, closing(lake_of(cloud, patch)) as lake:
             lake.tables.create(self.TABLE, {"id": "long", "metres": "double"})
             ids = range(self.ROWS)
             lake.tables.insert(self.TABLE, pa.table({"id": ids, "metres": [one / 7 for one in ids]}))

@@ -29,7 +29,7 @@ from infra.local.endpoint import ACCOUNT, REGION
 from tests.infra.localstack import LocalStack
 from tests.infra.stages import STAGES, of_type, resources, templates
 from tests.infra.supported import KEPT, LEFT_OUT, delete, deploy, finish_bucket, supported_part
-from tests.racing import winners
+from tests.racing import stored, winners
 
 CREATIONS, SWAPS = 25, 10
 WRITERS, APPENDS = 2, 6
@@ -237,8 +237,8 @@ class TestConditionalWrites:
         for number in range(CREATIONS):
             key = f"{place}/{number}"
 
-            def create(who: int, key: str = key) -> None:
-                s3.put_object(Bucket=stacks.bucket, Key=key, Body=b"%d" % who, IfNoneMatch="*")
+            def create(who: int, key: str = key) -> bool:
+                return stored(lambda: s3.put_object(Bucket=stacks.bucket, Key=key, Body=b"%d" % who, IfNoneMatch="*"))
 
             assert winners(create) == 1, f"round {number}"
 
@@ -247,8 +247,9 @@ class TestConditionalWrites:
         etag = s3.put_object(Bucket=stacks.bucket, Key=key, Body=b"start")["ETag"]
         for number in range(SWAPS):
 
-            def swap(who: int, number: int = number, etag: str = etag) -> None:
-                s3.put_object(Bucket=stacks.bucket, Key=key, Body=b"%d/%d" % (number, who), IfMatch=etag)
+            def swap(who: int, number: int = number, etag: str = etag) -> bool:
+                body = b"%d/%d" % (number, who)
+                return stored(lambda: s3.put_object(Bucket=stacks.bucket, Key=key, Body=body, IfMatch=etag))
 
             assert winners(swap) == 1, f"round {number}"
             etag = s3.head_object(Bucket=stacks.bucket, Key=key)["ETag"]

@@ -60,6 +60,7 @@ class World:
     clock: list[int] = field(default_factory=lambda: [1_800_000_000_000])
     signer: Ed25519Signer = field(default_factory=lambda: Ed25519Signer.generate(ORIGIN))
     sequencers: list[Sequencer] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
     ear: Ear = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +129,8 @@ class World:
 
     def stored(self) -> Timeline:
         """The timeline as its database has it, by a reader opened now."""
-        return Timeline(StoredSource(Reader.open(self.place())), ORIGIN, [self.signer.verifier_key])
+        self.readers.append(Reader.open(self.place()))
+        return Timeline(StoredSource(self.readers[-1]), ORIGIN, [self.signer.verifier_key])
 
     def published(self) -> Timeline:
         """The timeline as a stranger sees it."""
@@ -176,8 +178,8 @@ def new_world(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
     yield make
     for world in worlds:
-        for sequencer in world.sequencers:
-            sequencer.close()
+        for opened in (*world.sequencers, *world.readers):
+            opened.close()
 
 
 @pytest.fixture

@@ -70,7 +70,6 @@ def assert_whole(world: World, table: Any, commits: int) -> None:
     announced = {i for event in world.ear.heard for i in range(event.first_index, event.last_index + 1)}
     assert announced == set(range(size))
     public.proof(size - 1)
-    stored.source._db.close()
 
 
 def opened(sequencer: Sequencer) -> None:

@@ -125,13 +125,15 @@ def test_when_and_in_what_order_tables_are_looked_at_does_not_change_the_leaves(
             sequencer.catch_up(data.draw(st.permutations(names))[: data.draw(st.integers(1, 2))])
         past.at = {name: len(past.versions[name]) - 1 for name in names}
         sequencer.catch_up(names)
-        timeline = Timeline(StoredSource(Reader.open(place)), ORIGIN, [world.signer.verifier_key])
+        reader = Reader.open(place)
+        timeline = Timeline(StoredSource(reader), ORIGIN, [world.signer.verifier_key])
         size = timeline.head().checkpoint.size
         for index in range(size):
             entry = timeline.source.entry(index, size)
             assert proof.verify(timeline.proof(index), entry, [world.signer.verifier_key]).index == index
         found = {name: [facts(leaf) for _, leaf in timeline.commits_since(name)] for name in names}
         assert sum(map(len, found.values())) == size
+        reader.close()
         sequencer.close()
         return found
 

@@ -32,7 +32,7 @@ SCHEMA = {"id": "long", "x": "string"}
 def world(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = make_world(server, monkeypatch)
     yield made
-    made.lake.sequencer.close()
+    made.close()
 
 
 def tables_of(world: World, principal: str, **options: Any) -> Tables:

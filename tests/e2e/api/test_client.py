@@ -21,17 +21,10 @@ from catalog.merkle.proof import read, verify
 from cli.client import Client, Problem
 from cli.main import app
 from infra.local.cloud import EmbeddedCloud
+from tests.e2e.api.caller import COLUMNS, ROWS
 from tests.e2e.flow import eventually
 
-COLUMNS = {"station": "string", "metres": "double"}
-ROWS = [{"station": "Brest", "metres": 4.2}, {"station": "Newlyn", "metres": 3.1}]
 CALLERS, SECONDS = 16, 3.0
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[EmbeddedCloud]:
-    with EmbeddedCloud() as cloud:
-        yield cloud
 
 
 @pytest.fixture(scope="module")
@@ -42,23 +35,23 @@ def client(cloud: EmbeddedCloud) -> Iterator[Client]:
 
 class TestClient:
     def test_a_tables_life(self, client: Client) -> None:
-        client.create_table("bronze.life", COLUMNS, key=["station"])
-        assert client.insert("bronze.life", ROWS)["rows"] == 2
-        first = client.insert("bronze.life", pa.table({"station": ["Dover"], "metres": [5.0]}))
-        client.name_snapshot("three", "bronze.life")
-        assert client.delete("bronze.life", keys=[{"station": "Dover"}])["rows"] == 1
-        assert client.upsert("bronze.life", [{"station": "Brest", "metres": 6.9}])["matched"] == 1
-        found = client.rows("bronze.life", where="metres > 5", columns=["station"])
+        client.create_table("bronze.lived", COLUMNS, key=["station"])
+        assert client.insert("bronze.lived", ROWS)["rows"] == 2
+        first = client.insert("bronze.lived", pa.table({"station": ["Dover"], "metres": [5.0]}))
+        client.name_snapshot("three", "bronze.lived")
+        assert client.delete("bronze.lived", keys=[{"station": "Dover"}])["rows"] == 1
+        assert client.upsert("bronze.lived", [{"station": "Brest", "metres": 6.9}])["matched"] == 1
+        found = client.rows("bronze.lived", where="metres > 5", columns=["station"])
         assert found.to_pylist() == [{"station": "Brest"}]
-        assert client.rows("bronze.life", as_of="three").num_rows == 3
-        assert [one["name"] for one in client.snapshots("bronze.life")] == ["three"]
-        changed = client.change_table("bronze.life", add={"sea": "string"})
-        assert client.schema("bronze.life", changed["schema_version"])["columns"][-1]["name"] == "sea"
-        assert "bronze.life" in list(client.tables("bronze"))
-        assert first["snapshot_id"] == next(iter(client.snapshots("bronze.life")))["snapshot_id"]
-        client.drop_table("bronze.life", purge=True)
+        assert client.rows("bronze.lived", as_of="three").num_rows == 3
+        assert [one["name"] for one in client.snapshots("bronze.lived")] == ["three"]
+        changed = client.change_table("bronze.lived", add={"sea": "string"})
+        assert client.schema("bronze.lived", changed["schema_version"])["columns"][-1]["name"] == "sea"
+        assert "bronze.lived" in list(client.tables("bronze"))
+        assert first["snapshot_id"] == next(iter(client.snapshots("bronze.lived")))["snapshot_id"]
+        client.drop_table("bronze.lived", purge=True)
         with pytest.raises(Problem) as gone:
-            client.describe("bronze.life")
+            client.describe("bronze.lived")
         assert (gone.value.status, gone.value.kind) == (404, "not_found") and gone.value.instance
 
     def test_a_commit_is_proven_and_its_changes_are_followed(self, client: Client) -> None:

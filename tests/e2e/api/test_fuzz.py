@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -49,9 +48,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with EmbeddedCloud() as cloud:
-        yield World(cloud)
+def world(cloud: EmbeddedCloud) -> World:
+    return World(cloud)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.key)

@@ -1,0 +1,204 @@
+"""What the lake proves over HTTP: commits, files, changes, and the answers to queries."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from catalog.changes import verify as verify_changes
+from catalog.changes.wire import from_ipc, from_json_lines
+from catalog.errors import LakeError
+from catalog.lake import Lake
+from catalog.merkle.note import VerifierKey
+from catalog.merkle.proof import read as read_proof
+from catalog.merkle.proof import verify as verify_proof
+from catalog.merkle.tree import leaf_hash
+from catalog.merkle.verify import verify_consistency
+from infra.local.cloud import EmbeddedCloud
+from tests.e2e.api.caller import ARROW, ROWS, Api, ok, problem
+from tests.e2e.flow import eventually
+
+
+class TestProofs:
+    def test_a_commit_is_proven_with_the_public_key_alone(self, api: Api, calling: Callable[..., Api]) -> None:
+        table = api.make("gold.proven")
+        snapshot = api.post(f"/tables/{table}/rows", {"rows": ROWS}).json()["snapshot_id"]
+        commit = eventually(lambda: ok(api.get(f"/commits/snapshot-{snapshot}")))
+        stranger = calling(None)
+        keys = [VerifierKey.parse(key) for key in stranger.get("/timeline/key").text.split()]
+        index = commit.json()["index"]
+        proof = api.get(f"/commits/{index}/proof").content
+        found = verify_proof(proof, read_proof(proof).extra, keys)
+        assert found.index == index and json.loads(read_proof(proof).extra)["snapshot_id"] == snapshot
+        assert [c["operation"] for c in api.get(f"/tables/{table}/commits").json()["commits"]] == ["create", "append"]
+        again = api.get(f"/commits/{index}", headers={"If-None-Match": commit.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+    def test_the_timeline_is_public_and_its_tiles_are_as_published(self, cloud: EmbeddedCloud, calling: Any) -> None:
+        stranger = calling(None)
+        cloud.wait_until_idle()
+        note = stranger.get("/timeline/checkpoint")
+        assert note.headers["content-type"].startswith("text/plain")
+        size = int(note.text.split("\n")[1])
+        partial = f"000.p/{size}"
+        hashes = stranger.get(f"/timeline/tile/0/{partial}")
+        entries = stranger.get(f"/timeline/tile/entries/{partial}")
+        assert len(hashes.content) == 32 * size and "public" in hashes.headers["cache-control"]
+        length = int.from_bytes(entries.content[:2], "big")
+        assert leaf_hash(entries.content[2 : 2 + length]) == hashes.content[:32]
+        for path in ("tile/0/0", "tile/9/000", "tile/0/000.p/0", "tile/entries/../../keys", "tile/0/%2e%2e/keys"):
+            assert stranger.get(f"/timeline/{path}").status_code in (400, 404)
+
+    def test_the_timeline_only_grows(self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]) -> None:
+        stranger = calling(None)
+        cloud.wait_until_idle()
+        old = int(stranger.get("/timeline/checkpoint").text.split("\n")[1])
+        api.make("gold.grown")
+        cloud.wait_until_idle()
+        found = eventually(lambda: ok(stranger.get(f"/timeline/consistency?old={old}"))).json()
+        roots = [base64.b64decode(found[f"{which}_checkpoint"].split("\n")[2]) for which in ("old", "new")]
+        hashes = [base64.b64decode(value) for value in found["hashes"]]
+        verify_consistency(old, found["new_size"], hashes, *roots)
+
+    def test_a_cut_of_the_whole_lake_has_a_name(self, api: Api, cloud: EmbeddedCloud) -> None:
+        api.make("gold.cut")
+        cloud.wait_until_idle()
+        assert api.post("/snapshots", {"name": "close-of-day"}).status_code == 202
+        named = eventually(lambda: ok(api.get("/snapshots?name=close-of-day"))).json()["snapshots"]
+        assert named[0]["index"] >= 0
+
+
+class TestFiles:
+    def test_a_file_is_sent_and_followed_to_its_commit(self, api: Api, cloud: EmbeddedCloud) -> None:
+        data = b"station,metres\nBrest,4.2\n"
+        digest = hashlib.sha256(data).hexdigest()
+        link = api.post("/ingest/uploads", {"table": "bronze.sent", "name": "a b.csv", "sha256": digest}).json()
+        assert httpx.put(link["url"], content=b"other", headers=link["headers"]).status_code == 400
+        assert httpx.put(link["url"], content=data).status_code == 403
+        assert httpx.put(link["url"], content=data, headers=link["headers"]).status_code == 200
+        cloud.wait_until_idle()
+
+        def placed() -> Any:
+            (found,) = api.get(f"/ingest/{digest}").json()["files"]
+            return found if "index" in found else None
+
+        found = eventually(placed)
+        assert (found["status"], found["rows"], found["table"]) == ("committed", 1, "bronze.sent")
+        assert api.get(f"/commits/{found['index']}").json()["snapshot_id"] == found["snapshot_id"]
+
+    def test_a_bad_file_is_found_in_quarantine_with_the_reason(self, api: Api, cloud: EmbeddedCloud) -> None:
+        data = b'{"station": '
+        digest = hashlib.sha256(data).hexdigest()
+        link = api.post("/ingest/uploads", {"table": "bronze.bad", "name": "bad.jsonl", "sha256": digest}).json()
+        assert api.get(f"/ingest/{digest}").json()["status"] == "unknown"
+        httpx.put(link["url"], content=data, headers=link["headers"])
+        assert api.get(f"/ingest/{digest}").json()["status"] in ("landing", "quarantined")
+        cloud.wait_until_idle()
+        found = api.get(f"/ingest/{digest}").json()
+        assert found["status"] == "quarantined" and found["files"][0]["reason"]
+
+    def test_anothers_file_is_not_told_of(self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]) -> None:
+        data = b"station,metres\nDover,5.0\n"
+        digest = hashlib.sha256(data).hexdigest()
+        link = api.post("/ingest/uploads", {"table": "bronze.private", "name": "a.csv", "sha256": digest}).json()
+        httpx.put(link["url"], content=data, headers=link["headers"])
+        cloud.wait_until_idle()
+        assert api.get(f"/ingest/{digest}").json()["status"] == "committed"
+        other = calling(cloud.token("writer:silver.*"))
+        assert other.get(f"/ingest/{digest}").json() == {"sha256": digest, "status": "unknown", "files": []}
+
+    def test_a_name_that_could_not_be_ingested_gets_no_link(self, api: Api) -> None:
+        body = {"table": "bronze.sent", "name": "../up.csv", "sha256": "0" * 64}
+        assert problem(api.post("/ingest/uploads", body)) == (400, "invalid")
+
+
+class TestChanges:
+    def test_a_feed_is_followed_page_by_page_and_holds(self, api: Api, cloud: EmbeddedCloud) -> None:
+        table = api.make("gold.feed", key=["station"])
+        api.post(f"/tables/{table}/rows", {"rows": ROWS})
+        api.post(f"/tables/{table}/rows?mode=upsert", {"rows": [{"station": "Brest", "metres": 6.9}]})
+        api.post(f"/tables/{table}/delete", {"keys": [{"station": "Newlyn"}]})
+        cloud.wait_until_idle()
+        keys = [VerifierKey.parse(key) for key in api.get("/timeline/key").text.split()]
+
+        def whole() -> list[Any] | None:
+            found, page = [], ""
+            while True:
+                answer = api.get(f"/tables/{table}/changes?limit=2{page}").json()
+                found += answer["change_sets"]
+                if "next" not in answer:
+                    return found if len(found) == 3 else None
+                page = f"&page={answer['next']}"
+
+        sets = eventually(whole)
+        read = [from_json_lines([json.dumps(line) for line in (one["head"], *one["changes"])]) for one in sets]
+        for one in read:
+            verify_changes(one, keys)
+        assert [[change["op"] for change in one["changes"]] for one in sets] == [["INSERT"] * 2, ["UPDATE"], ["DELETE"]]
+        arrow = api.get(f"/tables/{table}/changes", headers={"Accept": ARROW})
+        assert from_ipc(arrow.content).root == read[0].root and arrow.headers["strandline-next"]
+
+    def test_a_mark_moves_forward_from_where_it_stands(self, api: Api, cloud: EmbeddedCloud) -> None:
+        table = api.make("gold.marked")
+        api.post(f"/tables/{table}/rows", {"rows": ROWS})
+        cloud.wait_until_idle()
+        mark = f"/watermarks/reports/{table}"
+        assert "sequence" not in api.get(mark).json()
+        assert api("PUT", mark, json={"sequence": 1}).status_code == 202
+        assert eventually(lambda: api.get(mark).json().get("sequence")) == 1
+        assert problem(api("PUT", mark, json={"sequence": 0, "expected": 1})) == (409, "conflict")
+
+
+class TestQueries:
+    def test_sql_is_answered_with_a_receipt(self, api: Api, cloud: EmbeddedCloud) -> None:
+        table = api.make("gold.asked")
+        api.post(f"/tables/{table}/rows", {"rows": ROWS})
+        cloud.wait_until_idle()
+        body = {"sql": f"select max(metres) as high from {table} where station <> $s", "parameters": {"s": "Brest"}}
+        found = eventually(lambda: ok(api.post("/query", body))).json()
+        assert found["rows"] == [{"high": 3.1}] and found["receipt"]["index"] >= 0
+
+    def test_a_search_is_a_query_too_and_its_vectors_are_sequenced(
+        self, api: Api, cloud: EmbeddedCloud, lake: Lake
+    ) -> None:
+        table = "gold.searched"
+        lake.tables.create(table, {"id": "long", "text": "string"}, mode="mor", key=["id"])
+        notes = ["the tide rises on the shore", "boil the rice and chop an onion"]
+        lake.tables.insert(table, [{"id": number, "text": text} for number, text in enumerate(notes)])
+        head = lake.vectors.create(table, "text")
+        cloud.wait_until_idle()
+
+        def sequenced() -> list[str]:
+            try:
+                return [leaf.operation for _, leaf in lake.timeline.commits_since(f"vectors/{head.id}")]
+            except LakeError:  # the reader is a second behind
+                return []
+
+        assert eventually(sequenced) == ["create", "vectors"]
+        sql = f"select id from {table} order by embedding <-> $q limit 1"
+        found = eventually(lambda: ok(api.post("/query", {"sql": sql, "parameters": {"q": "cooking"}}))).json()
+        assert found["rows"] == [{"id": 1}]
+        assert found["receipt"]["searched"][head.id]["version"] == head.entries[-1].version
+        by_vector = {"sql": sql, "parameters": {"q": [1.0] * head.dimensions}}
+        assert len(api.post("/query", by_vector).json()["rows"]) == 1
+        by_words = {"sql": f"select id from {table} where text @@ $w", "parameters": {"w": "tides"}}
+        assert api.post("/query", by_words).json()["rows"] == [{"id": 0}]
+        assert problem(api.post("/query", {**by_vector, "parameters": {"q": [1.0]}})) == (400, "invalid")
+        endless = {"sql": sql.partition("limit")[0], "parameters": {"q": "x"}}
+        assert problem(api.post("/query", endless)) == (400, "invalid")
+
+    def test_a_query_over_what_may_not_be_read_finds_nothing(
+        self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]
+    ) -> None:
+        table = api.make("gold.unasked")
+        cloud.wait_until_idle()
+        for roles in ((), ("reader:silver.*",)):
+            answer = calling(cloud.token(*roles)).post("/query", {"sql": f"select * from {table}"})
+            assert problem(answer) == (404, "not_found")
+        assert problem(api.post("/query", {"sql": "select from where"})) == (400, "invalid")
+        assert problem(api.get("/queries/none")) == problem(api("DELETE", "/queries/none")) == (404, "not_found")
