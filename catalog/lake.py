@@ -22,7 +22,15 @@ from catalog.changes.processing import PATIENCE_S, Processing
 from catalog.changes.roots import changes_of, recount, recount_rows
 from catalog.changes.sequenced import At, sequenced
 from catalog.errors import Invalid, LakeError, NotFound
-from catalog.events import EventBridgeBus, EventBus, SequencerMessage, SilentBus, TableMoved
+from catalog.events import (
+    EventBridgeBus,
+    EventBus,
+    MoveMark,
+    NameIndex,
+    SequencerMessage,
+    SilentBus,
+    TableMoved,
+)
 from catalog.logs import correlation_id
 from catalog.settings import Settings
 from catalog.tables.fileio import ObjectIO, Written
@@ -30,9 +38,10 @@ from catalog.tables.iceberg import open_catalog
 from catalog.tables.manager import Tables
 from catalog.tables.manifests import ManifestReader
 from catalog.tables.transaction import Transaction
+from catalog.timeline.asking import check_servable
 from catalog.timeline.attest import Attestation, Attestations, Changed, Entry
 from catalog.timeline.proofs import Timeline
-from catalog.timeline.publish import Publisher
+from catalog.timeline.publish import Published, Publisher
 from catalog.timeline.sequencer import Outcome, Sequencer
 from catalog.timeline.signer import signer_from
 from catalog.timeline.sources import StoredSource
@@ -181,8 +190,13 @@ class Lake:
             self.request(TableMoved(table=name))
 
     def _timeline_if_any(self) -> Timeline | None:
-        published = Publisher(self.s3, self.settings.bucket).published()
-        return self.timeline if published.note else None
+        """The timeline, once something was published; until then each call asks S3."""
+        if "timeline" not in self.__dict__ and not self._published().note:
+            return None
+        return self.timeline
+
+    def _published(self) -> Published:
+        return Publisher(self.s3, self.settings.bucket).published()
 
     @cached_property
     def queries(self) -> Queries:
@@ -221,6 +235,11 @@ class Lake:
             raise Invalid("there is no way to the sequencer: STRANDLINE_MOVED_QUEUE_URL is not set")
         self._sqs.send_message(QueueUrl=self.settings.moved_queue_url, MessageBody=message.model_dump_json())
 
+    def ask(self, request: NameIndex | MoveMark) -> None:
+        """The same for somebody who can be told why not: raises what can be known to be refused, and sends the rest."""
+        check_servable(request, self.timeline, self._published().size)
+        self.request(request)
+
     @cached_property
     def _sqs(self) -> Any:
         return self.client("sqs")
@@ -245,10 +264,11 @@ class Lake:
 
     def _unproven(self, table: str, snapshot: Snapshot) -> bool:
         """Whether the snapshot is to be in the timeline and is not: its proof would be lost with it."""
-        if self.settings.moved_queue_url is None and self._timeline_if_any() is None:
-            return False  # a lake that keeps none
+        timeline = self._timeline_if_any()
+        if timeline is None:
+            return self.settings.moved_queue_url is not None  # otherwise it is a lake that keeps none
         try:
-            self.timeline.find(snapshot.snapshot_id, table)
+            timeline.find(snapshot.snapshot_id, table)
         except NotFound:
             return True
         return False

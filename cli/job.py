@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", epilog="Examples: `strandline job list` · `strandline job list --state FAILED`")(list_runs)
     group.command(epilog="Examples: `strandline job show 00fabc` · `strandline -o json job show 00fabc`")(show)
     group.command(epilog="Examples: `strandline job logs 00fabc` · `strandline job logs 00fabc --stream stdout`")(logs)
-    group.command(epilog="Examples: `strandline job cancel 00fabc`")(cancel)
+    group.command(epilog="Examples: `strandline job cancel 00fabc` · `strandline job cancel 00fabc --wait`")(cancel)
     app.add_typer(group, name="job")
 
 
@@ -118,12 +118,22 @@ def logs(
     context.obj.data({"id": run, "stream": stream, "text": text}, text.rstrip("\n").replace("[", r"\["))
 
 
-def cancel(context: typer.Context, run: Run) -> None:
+def cancel(
+    context: typer.Context,
+    run: Run,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended.")] = False,
+) -> None:
     """Ask a run to end. What it has committed stays; run again, it goes on from there."""
+    output: Output = context.obj
     jobs = Jobs.open()
     jobs.get(run)
     jobs.emr.cancel_job_run(applicationId=jobs.application, jobRunId=run)
-    context.obj.data({"id": run, "asked": "cancel"}, f"{run} was asked to end.")
+    if not wait:
+        output.data({"id": run, "asked": "cancel"}, f"{run} was asked to end.")
+        return
+    with output.progress(f"{run} ends …"):
+        state = jobs.wait(run)["state"]
+    output.data({"id": run, "asked": "cancel", "state": state}, f"{run} has ended: {state}.")
 
 
 class Jobs:

@@ -50,11 +50,14 @@ def sequenced(
 
 
 def feed(timeline: Timeline, table: Table, since: int, until: int | None = None) -> Iterator[ChangeSet]:
-    """The same by the table's sequence: its leaves with since < number <= until."""
+    """The same by the table's sequence: its leaves with since < number <= until. None yet of one not yet sequenced."""
+    name, size = ".".join(table.name()), timeline.head().checkpoint.size
+    if timeline.source.last_of(name, size - 1, size) is None:
+        return
     schemas = MetadataFile.read(table.metadata_location, table.io).schemas
     ids = {digest: schema_id for schema_id, digest in schemas.items()}
     passed = list[tuple[bytes, bytes]]()
-    for index, leaf in timeline.commits_since(".".join(table.name()), since):
+    for index, leaf in timeline.commits_since(name, since):
         if until is not None and leaf.sequence > until:
             return
         shown = (timeline.source.entry(index, timeline.head().checkpoint.size), timeline.proof(index))

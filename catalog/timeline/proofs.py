@@ -215,7 +215,7 @@ class Timeline:
         head = self.head()
         size = head.checkpoint.size
         if name is not None:
-            index = self._named(name)
+            index = self.named(name)
         at = size - 1 if index is None else index
         if time_ms is not None:
             at = self.source.last_at(time_ms, size)
@@ -234,7 +234,8 @@ class Timeline:
         note = self.source.mark(consumer, table)
         return None if note is None else open_mark(note, self._keys(), consumer, table)
 
-    def _named(self, name: str) -> int:
+    def named(self, name: str) -> int:
+        """The index that bears the name."""
         if not isinstance(self.source, StoredSource):
             raise Invalid(f"the published timeline has no names, so none is {name!r}: ask for an index or a time")
         return self.source.named(name)

@@ -93,7 +93,7 @@ def move_mark(consumer: Consumer, t: Name, mark: MarkIn) -> Response[Any]:
     stands = lake().timeline.mark(consumer, t)
     if stands is not None and stands.sequence > mark.sequence:
         raise Conflict(f"the mark of {consumer} on {t} stands at {stands.sequence} already, and never goes back")
-    lake().request(
+    lake().ask(
         MoveMark(
             consumer=consumer,
             table=t,

@@ -83,7 +83,7 @@ def list_snapshots(
             raise Invalid("ask for the names of a table, or for one cut of the lake, and not for both")
         if not asked().known().roles:
             raise NotFound(f"nothing in the timeline has the name {name!r}")
-        return answer(SnapshotList(snapshots=[SnapshotOut(name=name, index=_named(name))]))
+        return answer(SnapshotList(snapshots=[SnapshotOut(name=name, index=lake().timeline.named(name))]))
     question = ["GET /snapshots", table]
     after = read_token(question, page) or ""
     names = [allowed(Level.READ, table)] if table else asked().known().readable(lake().tables.list())
@@ -122,12 +122,8 @@ def _name_cut(snapshot: SnapshotIn) -> SnapshotOut:
     if not asked().known().may(Level.WRITE, "*"):
         raise Denied(f"{asked().known().subject} may not name cuts of the whole lake: that takes writer:*")
     fields = {"name": snapshot.name, "index": snapshot.index}
-    lake().request(NameIndex(**fields, correlation_id=correlation_id() or asked().request_id))
+    lake().ask(NameIndex(**fields, correlation_id=correlation_id() or asked().request_id))
     return SnapshotOut(name=snapshot.name, index=snapshot.index)
-
-
-def _named(name: str) -> int:
-    return int(lake().timeline.source.named(name))  # type: ignore[attr-defined]
 
 
 def _tags(table: str) -> list[SnapshotOut]:

@@ -58,6 +58,18 @@ def model(world: World, name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in world.lake.tables.scan(name).to_pylist())
 
 
+def test_a_table_that_is_not_sequenced_yet_has_no_changes_yet(world: World) -> None:
+    tables, known, new = world.lake.tables, world.name("known"), world.name("new")
+    tables.create(known, SCHEMA, key=["id"])
+    world.serve()
+    tables.create(new, SCHEMA, key=["id"])
+    tables.insert(new, rows(1))
+    assert list(world.another().changes(new)) == []
+    world.serve()
+    (found,) = world.another().changes(new)
+    assert found.count == 1
+
+
 @pytest.mark.parametrize("mode", ["cow", "mor", "hybrid"])
 def test_each_leaf_has_the_root_of_its_commits_changes(world: World, mode: str) -> None:
     name = busy(world, mode)

@@ -26,7 +26,7 @@ from tests.e2e.flow import eventually
 
 class TestProofs:
     def test_a_commit_is_proven_with_the_public_key_alone(self, api: Api, calling: Callable[..., Api]) -> None:
-        table = api.make("gold.proven")
+        table = api.make("gold.attested")
         snapshot = api.post(f"/tables/{table}/rows", {"rows": ROWS}).json()["snapshot_id"]
         commit = eventually(lambda: ok(api.get(f"/commits/snapshot-{snapshot}")))
         stranger = calling(None)
@@ -72,12 +72,33 @@ class TestProofs:
         named = eventually(lambda: ok(api.get("/snapshots?name=close-of-day"))).json()["snapshots"]
         assert named[0]["index"] >= 0
 
+    def test_what_can_never_be_served_is_refused_at_once_and_reaches_no_queue(
+        self, api: Api, cloud: EmbeddedCloud
+    ) -> None:
+        table = api.make("gold.refused")
+        cloud.wait_until_idle()
+        size = int(api.get("/timeline/checkpoint").text.split("\n")[1])
+        assert api.post("/snapshots", {"name": "beginning", "index": 0}).status_code == 202
+        eventually(lambda: ok(api.get("/snapshots?name=beginning")))
+        mark = f"/watermarks/hasty/{table}"
+        refused = [
+            (api.post("/snapshots", {"name": "tomorrow", "index": size + 9}), (404, "not_found")),
+            (api.post("/snapshots", {"name": "beginning", "index": 1}), (409, "conflict")),
+            (api("PUT", mark, json={"sequence": 3, "expected": 3}), (400, "invalid")),
+        ]
+        # The reader may be a moment behind the table; from then on there is no such leaf.
+        eventually(lambda: ok(api.get(f"/commits/{size - 1}")))
+        refused.append((api("PUT", mark, json={"sequence": 99}), (404, "not_found")))
+        for answer, expected in refused:
+            assert problem(answer) == expected
+        assert cloud.queues()["strandline-dev-moved"] == (0, 0)
+
 
 class TestFiles:
     def test_a_file_is_sent_and_followed_to_its_commit(self, api: Api, cloud: EmbeddedCloud) -> None:
-        data = b"station,metres\nBrest,4.2\n"
+        data = b"station,metres\nLeith,4.2\n"
         digest = hashlib.sha256(data).hexdigest()
-        link = api.post("/ingest/uploads", {"table": "bronze.sent", "name": "a b.csv", "sha256": digest}).json()
+        link = api.post("/ingest/uploads", {"table": "bronze.followed", "name": "a b.csv", "sha256": digest}).json()
         assert httpx.put(link["url"], content=b"other", headers=link["headers"]).status_code == 400
         assert httpx.put(link["url"], content=data).status_code == 403
         assert httpx.put(link["url"], content=data, headers=link["headers"]).status_code == 200
@@ -88,7 +109,7 @@ class TestFiles:
             return found if "index" in found else None
 
         found = eventually(placed)
-        assert (found["status"], found["rows"], found["table"]) == ("committed", 1, "bronze.sent")
+        assert (found["status"], found["rows"], found["table"]) == ("committed", 1, "bronze.followed")
         assert api.get(f"/commits/{found['index']}").json()["snapshot_id"] == found["snapshot_id"]
 
     def test_a_bad_file_is_found_in_quarantine_with_the_reason(self, api: Api, cloud: EmbeddedCloud) -> None:
@@ -113,7 +134,7 @@ class TestFiles:
         assert other.get(f"/ingest/{digest}").json() == {"sha256": digest, "status": "unknown", "files": []}
 
     def test_a_name_that_could_not_be_ingested_gets_no_link(self, api: Api) -> None:
-        body = {"table": "bronze.sent", "name": "../up.csv", "sha256": "0" * 64}
+        body = {"table": "bronze.followed", "name": "../up.csv", "sha256": "0" * 64}
         assert problem(api.post("/ingest/uploads", body)) == (400, "invalid")
 
 
