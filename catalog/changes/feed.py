@@ -19,7 +19,7 @@ from catalog.changes import hashing, tags
 from catalog.changes.digest import check_key, row_digests
 from catalog.changes.pairing import pair, survivors
 from catalog.changes.projection import project
-from catalog.changes.records import key_columns, leaf_hashes, records, side
+from catalog.changes.records import change_hashes, key_columns, leaf_hashes, records, side
 from catalog.errors import Invalid
 from catalog.merkle.tree import batch_proof
 
@@ -133,7 +133,7 @@ class ChangeSet:
     def of(cls, commit: Commit, schema: pa.Schema, key: Sequence[str], changes: pa.Table) -> ChangeSet:
         """The whole change set of a commit. Costs the digests of its rows and one hash per change."""
         check_key(schema, key)
-        leaves = leaf_hashes(records(changes, key))
+        leaves = change_hashes(changes, key)
         return cls(commit, schema, tuple(key), changes, hashing.root(leaves), len(changes))
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ same bytes. Proofs are made by catalog.merkle.tree, which reads the levels kept 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -21,16 +21,31 @@ from catalog.merkle.tree import EMPTY_ROOT, HASH_SIZE, CompactRange, Coordinate
 Hashes: TypeAlias = npt.NDArray[np.uint8]
 """SHA-256 values as an array of shape (n, 32)."""
 
+PART = 1 << 16
 _LOOP_BELOW = 1500  # values: handing a column to the engine costs about a millisecond
 
 
 def sha256_each(values: Binary) -> Hashes:
     """The SHA-256 of each value, none of which is NULL."""
+    return sha256_all([values], len(values))
+
+
+def sha256_all(parts: Iterable[Binary], count: int) -> Hashes:
+    """The same for a column that comes in parts, of `count` values together: no part outlives its turn."""
+    hashes, at = np.empty((count, HASH_SIZE), np.uint8), 0
+    for values in parts:
+        for part in _hashed(values):
+            hashes[at : at + len(part)] = part
+            at += len(part)
+    return hashes
+
+
+def _hashed(values: Binary) -> Iterator[Hashes]:
     engine = _engine() if len(values) >= _LOOP_BELOW else None
-    if engine is None:
-        return from_bytes([sha256(value).digest() for value in values.to_pylist()])
-    chunks = engine(values)
-    return np.concatenate([_fixed(chunk) for chunk in chunks])
+    if engine is not None:
+        yield from map(_fixed, engine(values))
+    elif len(values):
+        yield from_bytes([sha256(value).digest() for value in values.to_pylist()])
 
 
 class Levels:
@@ -72,11 +87,20 @@ def as_column(hashes: Hashes) -> Any:
 
 
 def _row_above(row: Hashes) -> Hashes:
-    pairs = len(row) // 2
-    block = np.empty((pairs, 1 + 2 * HASH_SIZE), dtype=np.uint8)
-    block[:, 0] = 1
-    block[:, 1:] = row[: 2 * pairs].reshape(pairs, 2 * HASH_SIZE)
-    return sha256_each(fixed_width(block)) if pairs else row[:0]
+    pairs = row[: len(row) // 2 * 2].reshape(-1, 2 * HASH_SIZE)
+    return sha256_all((prefixed(1, part) for part in parts(pairs)), len(pairs))
+
+
+def parts(rows: Hashes) -> Iterator[Hashes]:
+    """Neighbouring rows, PART at a time: what is made of them is made in memory that is in use already."""
+    return (rows[start : start + PART] for start in range(0, len(rows), PART))
+
+
+def prefixed(prefix: int, rows: Hashes) -> Binary:
+    """Rows of bytes as values, each behind one byte: what RFC 6962 hashes."""
+    block = np.empty((len(rows), 1 + rows.shape[1]), dtype=np.uint8)
+    block[:, 0], block[:, 1:] = prefix, rows
+    return fixed_width(block)
 
 
 def _fixed(chunk: Binary) -> Hashes:

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.changes.buffers import Binary, fixed_width
+from catalog.changes.buffers import Binary, Mask
 from catalog.changes.digest import key_digests, row_digests
-from catalog.changes.hashing import Hashes, as_column, sha256_each
+from catalog.changes.hashing import PART, Hashes, as_column, parts, prefixed, sha256_all
 from catalog.errors import Invalid, Unverified
 
 INSERT: Final = "INSERT"
@@ -56,21 +56,33 @@ def records(changes: pa.Table, key: Sequence[str]) -> Hashes:
     out[:, 0] = _LETTERS[ops]
     sides = {name: side(changes, name) for name in ("before", "after")}
     for name, place in (("before", _BEFORE), ("after", _AFTER)):
-        out[has[name], place] = row_digests(sides[name])
+        _put(out, has[name], place, row_digests(sides[name]))
     gone = ops == 0  # the key is that of the row after, and of the row before only where nothing came after
     if key:
-        out[gone, _KEY] = key_digests(sides["before"].filter(pa.array(gone[has["before"]])), key)
-        out[~gone, _KEY] = key_digests(sides["after"], key)
+        _put(out, gone, _KEY, key_digests(sides["before"].filter(pa.array(gone[has["before"]])), key))
+        _put(out, ~gone, _KEY, key_digests(sides["after"], key))
     else:
         out[gone, _KEY], out[~gone, _KEY] = out[gone, _BEFORE], out[~gone, _AFTER]
     return out
 
 
+def _put(out: Hashes, where: Mask, place: slice, hashes: Hashes) -> None:
+    """Into a part of those records; into all of them without a look at each."""
+    if len(hashes) == len(out):
+        out[:, place] = hashes
+    elif len(hashes):
+        out[where, place] = hashes
+
+
 def leaf_hashes(block: Hashes) -> Hashes:
     """The RFC 6962 leaf hash of each record."""
-    prefixed = np.zeros((len(block), 1 + RECORD_SIZE), dtype=np.uint8)
-    prefixed[:, 1:] = block
-    return sha256_each(fixed_width(prefixed)) if len(block) else np.empty((0, 32), np.uint8)
+    return sha256_all((prefixed(0, part) for part in parts(block)), len(block))
+
+
+def change_hashes(changes: pa.Table, key: Sequence[str]) -> Hashes:
+    """The leaf hash of each change, where its record is of no further use."""
+    some = (changes.slice(start, PART) for start in range(0, len(changes), PART))
+    return sha256_all((prefixed(0, records(part, key)) for part in some), len(changes))
 
 
 def canonical_order(keys: pa.Table, block: Hashes) -> Any:
