@@ -13,6 +13,7 @@ from tools.setup import ROOT, VENV, SetupFailed, say
 BIN = VENV / "bin"
 LOCKS = ROOT / "requirements"
 STAMP = VENV / "strandline-locks.sha256"
+ROOMS = ("catalog", "cli", "functions", "infra", "spark_jobs", "bench", "tests")
 OLDEST = (3, 11)
 
 
@@ -21,8 +22,15 @@ def ensure() -> None:
         found = sys.version.split()[0]
         raise SetupFailed(f"Python 3.11 or newer is needed, this is {found}. Try: make PYTHON=python3.12 …")
     wanted = _digest()
-    if STAMP.exists() and STAMP.read_text() == wanted and (BIN / "strandline").exists():
-        return
+    if not (STAMP.exists() and STAMP.read_text() == wanted and (BIN / "strandline").exists()):
+        _install()
+        STAMP.write_text(wanted)
+    # What has changed, as in an image: a lake is dozens of processes, and where bytecode is not kept each would
+    # compile anew. A file that does not compile is its own test's to tell.
+    subprocess.run([BIN / "python", "-m", "compileall", "-qq", *ROOMS], cwd=ROOT)
+
+
+def _install() -> None:
     if not (BIN / "python").exists():
         say("creating the virtual environment in .venv")
         venv.create(VENV, with_pip=True, clear=True, symlinks=True)
@@ -41,7 +49,6 @@ def ensure() -> None:
     uv = (BIN / "uv", "pip")
     into = ("--python", BIN / "python")
     build = ("--build-constraints", LOCKS / "build.lock")
-    # Compiled once: a lake is dozens of processes, and where bytecode is not kept each would compile anew.
     run("the dependencies", *uv, "sync", *into, "--compile-bytecode", "--require-hashes", *build, LOCKS / "all.lock")
     run(
         "the project itself",
@@ -54,7 +61,6 @@ def ensure() -> None:
         "--editable",
         ROOT,
     )
-    STAMP.write_text(wanted)
 
 
 def _digest() -> str:
