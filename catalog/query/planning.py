@@ -22,6 +22,7 @@ from catalog.query.statement import AsOf, Statement, splice
 from catalog.query.verification import CheckedIO
 
 _VERSIONS, _BEHIND = "strandline_versions", "strandline_tables"
+_WORD_BYTES = 12
 Checks = Mapping[str, tuple[CheckedIO, Inventory]]
 """By a relation's label: a reader that checks, and its files as checked manifests name them."""
 
@@ -202,4 +203,13 @@ def _estimate(placed: Placed, scan: Scan, chosen: Mask) -> TableEstimate:
         int(inventory.sizes.sum()),
         scan.columns,
         bool(inventory.touched[chosen].any()),
+        sum(_least_bytes(relation.arrow.field(name).type) for name in scan.columns),
     )
+
+
+def _least_bytes(kind: pa.DataType) -> int:
+    """A value in memory: as wide as its type, or an offset and a short word."""
+    try:
+        return max(kind.bit_width // 8, 1)
+    except ValueError:
+        return _WORD_BYTES

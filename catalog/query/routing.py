@@ -44,6 +44,8 @@ class TableEstimate:
     of_bytes: int
     columns: tuple[str, ...]
     deletes: bool
+    row_bytes: int = 8
+    """What a row of these columns takes in memory at least, however well its file packs it."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _route(
 
 
 def _loaded(one: TableEstimate) -> float:
-    return max(one.bytes * UNPACKED, one.rows * 8.0 * max(len(one.columns), 1) if one.columns else 0)
+    return max(one.bytes * UNPACKED, float(one.rows * one.row_bytes))
 
 
 def size(count: float) -> str:

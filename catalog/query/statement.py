@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import sqlglot
@@ -27,6 +28,7 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 DIALECT = "postgres"
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 200
+_REMEMBERED_LENGTH = 8 * 1024
 
 AsOf = int | str | datetime
 """A timeline index or a snapshot id, a name, or a time."""
@@ -72,7 +74,14 @@ class Statement:
 
 
 def parse(sql: str) -> Statement:
-    """Reads one query, or `EXPLAIN ROUTE` of one. Invalid, with line and column, when it is anything else."""
+    """Reads one query, or `EXPLAIN ROUTE` of one. Invalid, with line and column, when it is anything else.
+
+    A text that was read before, as one with parameters is again and again, is not read anew.
+    """
+    return _remembered(sql) if len(sql) <= _REMEMBERED_LENGTH else _parse(sql)
+
+
+def _parse(sql: str) -> Statement:
     if len(sql.encode()) > MAX_BYTES:
         raise Invalid(f"the query has more than {MAX_BYTES} bytes: put the data into a table and join it")
     asked = _EXPLAIN_ROUTE.match(sql)
@@ -96,6 +105,9 @@ def parse(sql: str) -> Statement:
     recursive = any(node.args.get("recursive") for node in tree.find_all(exp.With))
     searches = operators(tokens, tree)
     return Statement(text, tree, refs, normalised, volatile, recursive, asked is not None, searches)
+
+
+_remembered = lru_cache(maxsize=256)(_parse)
 
 
 def as_of_text(text: str) -> AsOf:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from catalog.lake import Lake, open_lake
 from catalog.merkle import proof as proof_file
 from catalog.query.engine import Limits
 from catalog.query.queries import Queries, Rules
-from catalog.query.routing import Route
+from catalog.query.routing import UNPACKED, Route
 from infra.local.server import ApiServer
 from tests.contract.query_world import lake_on, rows_of, sequence
 
@@ -371,6 +372,17 @@ def test_the_route_is_explained_with_sizes_and_dollars(lake: Lake, name: str) ->
     assert lines[0].startswith("route    lambda: ")
     assert any("1 of 1 files, 100 rows" in line for line in lines) and any("$0.0" in line for line in lines)
     assert lake.queries.explain(f"SELECT count(*) FROM {name}").route is Route.METADATA
+
+
+def test_memory_is_estimated_from_types_however_well_a_file_packs_them(lake: Lake, name: str) -> None:
+    """Equal values are next to nothing in their file, and as wide as any in memory."""
+    lake.tables.create(name, {"id": "long", "price": "decimal(15, 2)", "word": "string"})
+    alike = {"id": 7, "price": Decimal("1.50"), "word": "tide"}
+    lake.tables.insert(name, [alike] * 5000)
+    sequence(lake, name)
+    found = lake.queries.explain(f"SELECT * FROM {name}")
+    held = lake.queries.run(f"SELECT * FROM {name}").table().nbytes
+    assert found.bytes * UNPACKED < held <= found.memory_bytes < 2 * held
 
 
 def test_what_was_estimated_and_what_happened_is_told(lake: Lake, name: str) -> None:

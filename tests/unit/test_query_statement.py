@@ -90,3 +90,10 @@ def test_words_of_a_person_become_a_moment() -> None:
 
 def test_spans_are_replaced_in_place() -> None:
     assert splice("from a join b", [(5, 6, "XX"), (12, 13, "Y")]) == "from XX join Y"
+
+
+def test_a_text_is_read_once_and_a_long_one_is_not_kept() -> None:
+    short = "SELECT x FROM a.t WHERE y = $1"
+    assert parse(short) is parse(short)
+    long = short + " " * 10_000
+    assert parse(long) is not parse(long) and parse(long).normalised == parse(short).normalised
