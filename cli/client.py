@@ -259,6 +259,17 @@ class Client:
         found: Placed = self._api.json("GET", f"/ingest/{digest}")  # type: ignore[assignment]
         return found
 
+    def rule(self, table: str) -> dict[str, Any]:
+        """What the table's files should look like."""
+        return self._api.json("GET", f"/tables/{quote(table)}/rule")
+
+    def set_rule(self, table: str, **rule: Any) -> dict[str, Any]:
+        """`columns`, `key`, `mode`, `unknown` (reject, ignore, evolve): replaces the rule that is there."""
+        return self._api.json("PUT", f"/tables/{quote(table)}/rule", rule)
+
+    def remove_rule(self, table: str) -> None:
+        self._api.send("DELETE", f"/tables/{quote(table)}/rule")
+
     # Queries
 
     def query(

@@ -15,6 +15,7 @@ import typer
 
 from catalog.errors import Invalid, NotFound, Unavailable
 from cli.opened import add_command, counting, opened
+from cli.words import columns
 
 if TYPE_CHECKING:
     from catalog.ingest.ledger import Ledger, Record
@@ -33,7 +34,7 @@ def register(app: typer.Typer) -> None:
     add_command(group, status, "ingest status landing/bronze/tides/tides.jsonl", "-o json ingest status <SHA-256>")
     add_command(group, redrive, "ingest redrive --dry-run", "ingest redrive --limit 10")
     rules = typer.Typer(help="What a table's files should look like.", no_args_is_help=True)
-    example = "ingest rule set bronze.tides --column id=long --column at=timestamptz --key id --unknown evolve"
+    example = "ingest rule set bronze.tides --column id:long --column at:timestamptz --key id --unknown evolve"
     add_command(rules, set_rule, example, "ingest rule set bronze.tides --file rule.json", name="set")
     add_command(rules, get_rule, "ingest rule get bronze.tides", name="get")
     add_command(rules, list_rules, "ingest rule list", "ingest rule list bronze", name="list")
@@ -110,7 +111,7 @@ def redrive(
 def set_rule(
     context: typer.Context,
     table: Table,
-    column: Annotated[list[str] | None, typer.Option(help="name=type, as Iceberg calls it; once for each.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="name:type, as Iceberg calls it; once for each.")] = None,
     key: Annotated[list[str] | None, typer.Option(help="A key column: rows replace those that have it.")] = None,
     mode: Annotated[str, typer.Option(help="cow, mor or hybrid, if the table is made for this rule.")] = "cow",
     unknown: Annotated[str, typer.Option(help="Columns it does not know: reject, ignore or evolve.")] = "reject",
@@ -125,7 +126,7 @@ def set_rule(
                 raise Invalid("say the rule by options or by --file, not both")
             rule = parse_rule(_text(file))
         else:
-            given = {"columns": _columns(column or []), "key": key or [], "mode": mode, "unknown": unknown}
+            given = {"columns": columns(column or []) or None, "key": key or [], "mode": mode, "unknown": unknown}
             rule = parse_rule(given)
         output.data(_shown_rule(_rules(lake).replace(table, rule)))
 
@@ -204,13 +205,6 @@ def _find_by_key(lake: Lake, key: str) -> list[Record]:
     own = [record for record in found if record.source == source_id(key, version)]
     failure = ledger.failure(key, version)
     return own or ([failure] if failure is not None else [])
-
-
-def _columns(given: list[str]) -> dict[str, str] | None:
-    for text in given:
-        if not all(text.partition("=")):
-            raise Invalid(f"{text!r} is no column: write name=type, as in id=long")
-    return {name: kind for name, _, kind in (text.partition("=") for text in given)} or None
 
 
 def _text(file: Path) -> str:

@@ -94,6 +94,30 @@ def alter(
     unset: Annotated[list[str], typer.Option(help="A property to take away; repeatable.")] = [],  # noqa: B006
 ) -> None:
     """Change a table's shape, all of it or nothing, in one commit. No data file is written or read."""
+    asked = changed_shape(add, drop, rename, promote, partition, sort, key, mode)
+    properties = pairs(property_, "=", "property: write name=value") | dict.fromkeys(unset)
+    if properties:
+        asked["properties"] = properties
+    if not asked:
+        raise Invalid(f"what should change about {table}? Say --add, --drop, --rename, --promote, --partition, …")
+    with opened(context) as (lake, output):
+        lake.tables.alter(table, **asked)
+        fields = {field.name: str(field.field_type) for field in lake.tables.load(table).schema().fields}
+        listed = ", ".join(f"{name} {kind}" for name, kind in fields.items())
+        output.data({"table": table, "changed": asked, "columns": fields}, f"{table} now has {listed}.")
+
+
+def changed_shape(
+    add: list[str],
+    drop: list[str],
+    rename: list[str],
+    promote: list[str],
+    partition: list[str],
+    sort: list[str],
+    key: list[str],
+    mode: WriteMode | None,
+) -> dict[str, Any]:
+    """What of a table's shape the options ask to change. An empty list asks for none, where that can be."""
     changed: dict[str, Any] = {
         "add": columns(add),
         "drop": names(drop),
@@ -103,16 +127,8 @@ def alter(
         "sort": terms(sort),
         "key": terms(names(key)),
         "mode": mode.value if mode else None,
-        "properties": pairs(property_, "=", "property: write name=value") | dict.fromkeys(unset),
     }
-    asked = {name: value for name, value in changed.items() if value or (value == [] and name not in ("drop",))}
-    if not asked:
-        raise Invalid(f"what should change about {table}? Say --add, --drop, --rename, --promote, --partition, …")
-    with opened(context) as (lake, output):
-        lake.tables.alter(table, **asked)
-        fields = {field.name: str(field.field_type) for field in lake.tables.load(table).schema().fields}
-        listed = ", ".join(f"{name} {kind}" for name, kind in fields.items())
-        output.data({"table": table, "changed": asked, "columns": fields}, f"{table} now has {listed}.")
+    return {name: value for name, value in changed.items() if value or (value == [] and name != "drop")}
 
 
 def _schema(column: list[str], schema: Path | None, like: str | None) -> Any:

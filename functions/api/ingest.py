@@ -1,4 +1,4 @@
-"""Files on their way in: a link to put one into landing, and where it is now."""
+"""Files on their way in: a link to put one into landing, where it is now, and the rule it goes by."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from catalog.access.links import UPLOAD_SECONDS
 from catalog.access.roles import Level
 from catalog.errors import Invalid, NotFound
 from catalog.ingest.ledger import Ledger, Record
+from catalog.ingest.rules import Rules, StoredRule, parse_rule
 from catalog.pipeline.landing import parse_key
 from catalog.places import LANDING
 from functions.api.app import JSON, answer, asked, lake, links, serve
-from functions.api.models import IngestedFile, IngestOut, UploadIn, UploadOut
-from functions.api.tables import allowed
+from functions.api.models import IngestedFile, IngestOut, RuleIn, RuleOut, UploadIn, UploadOut
+from functions.api.tables import Name, allowed
 
 
 @serve("POST /ingest/uploads", {201: {JSON: UploadOut}}, problems=(403, 413, 415), tag="ingest")
@@ -41,6 +42,36 @@ def find_upload(
         files = [one for one in _waiting(digest) if one.table and may(Level.READ, one.table)]
     status = files[0].status if files else "unknown"
     return answer(IngestOut(sha256=digest, status=status, files=files), headers={"Cache-Control": "no-store"})
+
+
+@serve("GET /tables/{t}/rule", {200: {JSON: RuleOut}}, tag="ingest")
+def read_rule(t: Name) -> Response[Any]:
+    """What a table's files should look like, set by somebody or inferred from the first of them."""
+    return _shown(_rules().get(allowed(Level.READ, t)))
+
+
+@serve("PUT /tables/{t}/rule", {200: {JSON: RuleOut}}, problems=(403, 409, 413, 415, 422), tag="ingest")
+def set_rule(t: Name, rule: RuleIn) -> Response[Any]:
+    """Say what a table's files should look like; the table may come later. Needs the role `admin` for its name.
+
+    Replaces the rule that is there. Refused if its columns or key do not go with the table that is there.
+    """
+    return _shown(_rules().replace(allowed(Level.ADMIN, t), parse_rule(rule.model_dump())))
+
+
+@serve("DELETE /tables/{t}/rule", {204: {}}, problems=(403, 409, 422), tag="ingest")
+def remove_rule(t: Name) -> Response[Any]:
+    """Forget a table's rule. The table stays, and its columns are what counts."""
+    _rules().remove(allowed(Level.ADMIN, t))
+    return answer(status=204)
+
+
+def _rules() -> Rules:
+    return Rules(lake().s3, lake().settings.bucket, lake().tables)
+
+
+def _shown(found: StoredRule) -> Response[Any]:
+    return answer(RuleOut(table=found.table, **found.rule.model_dump()), headers={"Cache-Control": "no-store"})
 
 
 @cache

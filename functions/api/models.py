@@ -248,6 +248,30 @@ class IngestOut(Out):
     files: list[IngestedFile]
 
 
+class RuleIn(In):
+    """How files become rows of a table: what is not said here is inferred from the first of them."""
+
+    columns: dict[ColumnName, Term] | None = Field(
+        default=None, min_length=1, max_length=1000, description="name -> Iceberg type", examples=[{"id": "long"}]
+    )
+    key: list[ColumnName] = Field(default=[], max_length=64, description="rows replace those with the same key")
+    mode: Mode = Field(default="cow", description="if the table is made for this rule")
+    unknown: Literal["reject", "ignore", "evolve"] = Field(
+        default="reject", description="columns that the table does not have"
+    )
+
+
+class RuleOut(Out):
+    """`inferred`: nobody set it, it says what was found."""
+
+    table: str
+    columns: dict[str, Any] | None = None
+    key: list[str]
+    mode: Mode
+    unknown: Literal["reject", "ignore", "evolve"]
+    inferred: bool
+
+
 class HealthOut(Out):
     status: Literal["ok"]
     stage: str

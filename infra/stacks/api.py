@@ -96,10 +96,11 @@ class ApiStack(Stack):
             function,
             self._storage.bucket,
             self._storage.key,
-            read=(*tables, places.TIMELINE, places.TIMELINE_STORE, *files, *kept, places.VECTORS),
+            read=(*tables, places.TIMELINE, places.TIMELINE_STORE, *files, *kept, places.VECTORS, places.RULES),
             # Landing and results by links that carry this role's permission; the rest as every writer of tables does.
-            put=(*tables, places.LANDING, *kept),
-            delete=(places.TABLES, places.QUERIES),  # a cancelled query's rows are forgotten
+            put=(*tables, places.LANDING, *kept, places.RULES),
+            # A cancelled query's rows are forgotten, and a rule that was removed.
+            delete=(places.TABLES, places.QUERIES, places.RULES),
         )
         self._may_run_queries(function)
         moved = self._compute.moved.queue

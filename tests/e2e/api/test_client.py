@@ -1,25 +1,20 @@
-"""The Python client and `strandline api` against the deployed API; and many callers at once."""
+"""The Python client against the deployed API; and many callers at once."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from catalog.errors import Denied, Invalid, NotFound, Unavailable
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.proof import read, verify
 from cli.client import Client, Problem
-from cli.main import app
 from infra.local.cloud import EmbeddedCloud
 from tests.e2e.api.caller import COLUMNS, ROWS
 from tests.e2e.flow import eventually
@@ -82,51 +77,6 @@ class TestClient:
         cloud.wait_until_idle()
         assert client.where_is(digest)["status"] == "committed"
         assert client.health()["status"] == "ok" and client.metrics()["tables"] >= 1 and client.openapi()
-
-
-class TestCommand:
-    @pytest.fixture
-    def run(self, cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.setenv("STRANDLINE_ENDPOINT", cloud.addresses()["api"])
-        monkeypatch.setenv("STRANDLINE_TOKEN", cloud.token("admin"))
-
-        def run(*words: str, fails: type[Exception] | None = None) -> Any:
-            result = CliRunner().invoke(app, ["-o", "json", "api", *words])
-            if fails is not None:
-                assert isinstance(result.exception, fails), result.exception
-                return str(result.exception)
-            assert result.exit_code == 0, (result.output, result.exception)
-            return json.loads(result.stdout)
-
-        return run
-
-    def test_rows_go_in_from_a_file_and_come_out(self, run: Any, cloud: EmbeddedCloud, tmp_path: Path) -> None:
-        rows = tmp_path / "rows.csv"
-        rows.write_text("station,metres\nBrest,4.2\nNewlyn,3.1\n")
-        run("create", "silver.cli", "--column", "station:string", "--column", "metres:double", "--key", "station")
-        assert run("insert", "silver.cli", str(rows))["rows"] == 2
-        assert run("upsert", "silver.cli", str(rows))["matched"] == 2
-        assert run("delete", "silver.cli", "metres > 4", "--yes")["rows"] == 1
-        assert run("rows", "silver.cli") == [{"station": "Newlyn", "metres": 3.1}]
-        assert "silver.cli" in run("list", "silver") and run("describe", "silver.cli")["rows"] == 1
-        digest = run("upload", "bronze.cli", str(rows))["sha256"]
-        cloud.wait_until_idle()
-        assert run("where", digest)["status"] == "committed"
-        commits = eventually(lambda: [one for one in run("commits", "silver.cli") if one["operation"] == "append"])
-        run("proof", str(commits[0]["index"]), "--to", str(tmp_path / "p.tlog-proof"))
-        assert (tmp_path / "p.tlog-proof").read_bytes().startswith(b"c2sp.org/tlog-proof@v1")
-
-    def test_problems_are_the_lakes_own_errors(self, run: Any, cloud: EmbeddedCloud) -> None:
-        assert "silver.nothing" in run("describe", "silver.nothing", fails=NotFound)
-        run("--token", "wrong", "list", fails=Denied)
-        run("where", "0" * 64, fails=NotFound)
-        assert "no.sql cannot be read" in run("query", "@no.sql", fails=Invalid)
-        reader = cloud.token("reader:silver.*")
-        assert run("--token", reader, "create", "silver.x", "--column", "a:long", fails=Denied)
-
-    def test_nobody_at_the_endpoint(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cli.connection.LONGEST_WAIT_S", 0.0)
-        run("--endpoint", "http://127.0.0.1:1", "health", fails=Unavailable)
 
 
 def test_many_callers_at_once_are_all_answered(client: Client, cloud: EmbeddedCloud) -> None:

@@ -133,6 +133,35 @@ class TestFiles:
         other = calling(cloud.token("writer:silver.*"))
         assert other.get(f"/ingest/{digest}").json() == {"sha256": digest, "status": "unknown", "files": []}
 
+    def test_a_rule_that_was_set_is_what_the_next_file_goes_by(
+        self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]
+    ) -> None:
+        rule, shape = "/tables/bronze.by_rule/rule", {"columns": {"id": "long", "v": "string"}, "key": ["id"]}
+        assert problem(api.get(rule)) == (404, "not_found")
+        made = api("PUT", rule, json={**shape, "unknown": "ignore"})
+        assert made.json() == {
+            "table": "bronze.by_rule",
+            **shape,
+            "mode": "cow",
+            "unknown": "ignore",
+            "inferred": False,
+        }
+        assert api.get(rule).json() == made.json()
+        for data in (b'{"id": 1, "v": "a"}\n', b'{"id": 1, "v": "b", "x": 0}\n'):
+            digest = hashlib.sha256(data).hexdigest()
+            link = api.post("/ingest/uploads", {"table": "bronze.by_rule", "name": f"{digest}.jsonl", "sha256": digest})
+            httpx.put(link.json()["url"], content=data, headers=link.json()["headers"])
+            cloud.wait_until_idle()
+        assert api.get("/tables/bronze.by_rule/rows").json()["rows"] == [{"id": 1, "v": "b"}]
+
+        assert problem(api("PUT", rule, json={"columns": {"id": "string"}})) == (400, "invalid")
+        assert problem(api("PUT", rule, json={"columns": {"id": "number"}})) == (400, "invalid")
+        writer = calling(cloud.token("writer:bronze.*"))
+        assert problem(writer("PUT", rule, json=shape)) == problem(writer("DELETE", rule)) == (403, "denied")
+        assert problem(calling(cloud.token("admin:silver.*"))("DELETE", rule)) == (404, "not_found")
+        assert (writer.get(rule).status_code, api("DELETE", rule).status_code) == (200, 204)
+        assert problem(api.get(rule)) == (404, "not_found")
+
     def test_a_name_that_could_not_be_ingested_gets_no_link(self, api: Api) -> None:
         body = {"table": "bronze.followed", "name": "../up.csv", "sha256": "0" * 64}
         assert problem(api.post("/ingest/uploads", body)) == (400, "invalid")

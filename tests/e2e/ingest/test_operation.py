@@ -110,7 +110,7 @@ def test_put_sees_files_into_their_table(cloud: EmbeddedCloud, lake: Lake, tmp_p
 
 
 def test_rules_are_set_and_followed(cloud: EmbeddedCloud, lake: Lake, tmp_path: Path) -> None:
-    words = ("--column", "id=long", "--column", "v=string", "--key", "id", "--unknown", "ignore")
+    words = ("--column", "id:long", "--column", "v:string", "--key", "id", "--unknown", "ignore")
     made = answer("ingest", "rule", "set", "bronze.ruled", *words)
     assert made["columns"] == {"id": "long", "v": "string"} and made["key"] == ["id"]
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
