@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The lake over its HTTP API.", no_args_is_help=True, callback=target)
     add_command(group, health, "api health", "api --endpoint https://lake.example health")
     add_command(group, metrics, "api metrics", "-o json api metrics")
-    add_command(group, openapi, "-o json api openapi")
+    add_command(group, openapi, "api openapi", "-o json api openapi")
     for part in (remote_tables, remote_queries, remote_timeline, remote_files):
         part.register(group)
     app.add_typer(group, name="api")

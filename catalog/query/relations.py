@@ -32,6 +32,7 @@ from catalog.tables.live import FileReader, LiveFile, schema_of
 
 READERS = 8
 SMALL_ROWS = 8192
+BATCH_ROWS = 1 << 17  # what the engine makes of a batch stays near its cache
 FILTERED_ROWS = 1 << 20
 KEPT_DELETES = 256
 _FIELD_ID = b"PARQUET:field_id"
@@ -104,7 +105,7 @@ class Reader:
         joined = pa.concat_tables(tables)
         if found < SMALL_ROWS * len(tables):  # many small pieces cost the engine more than one copy of them
             joined = joined.combine_chunks()
-        return [with_phantoms(batch, relation.arrow) for batch in joined.to_batches()]
+        return [with_phantoms(batch, relation.arrow) for batch in joined.to_batches(max_chunksize=BATCH_ROWS)]
 
     def _tables(self, task: _FileTask, files: Sequence[LiveFile], fetch: int | None) -> Iterator[pa.Table]:
         if fetch is not None or len(files) < 2:

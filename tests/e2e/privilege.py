@@ -17,13 +17,13 @@ TIMELINE = {places.TIMELINE, places.TIMELINE_STORE}
 WRITES = {
     "sequencer": TABLES | TIMELINE,
     "ingest": TABLES | {places.QUARANTINE, places.RULES, places.INGESTED, places.MEDIA},
-    "api": TABLES | {places.LANDING, places.REQUESTS, places.RESULTS, places.QUERIES, places.HISTORY},
+    "api": TABLES | {places.LANDING, places.REQUESTS, places.RESULTS, places.QUERIES, places.HISTORY, places.RULES},
     "job": TABLES | {places.JOBS, places.VECTORS, places.QUERIES, places.HISTORY},
 }
 DELETES = {
     "sequencer": TIMELINE | {places.TABLES, places.TRANSACTIONS},
     "ingest": {places.TABLES},
-    "api": {places.TABLES, places.QUERIES},
+    "api": {places.TABLES, places.QUERIES, places.RULES},
     "job": {places.TABLES, places.VECTORS, places.QUERIES},
 }
 EVERYWHERE = {value for name, value in vars(places).items() if name.isupper()} | {"elsewhere/", ""}

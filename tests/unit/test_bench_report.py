@@ -89,7 +89,7 @@ import os, signal, sys, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 child = os.fork()
 if child == 0:
-    while time.process_time() < 0.3:
+    while time.process_time() < 0.4:  # the kernel counts in hundredths
         pass
     print("spent", flush=True)
     time.sleep(600)
@@ -111,6 +111,6 @@ sys.stdin.readline()
         spent = harness.cpu_seconds()
         print("end it", file=process.stdin, flush=True)
         assert process.stdout.readline() == "ended\n"
-        assert round(spent - before, 2) >= 0.3 and harness.cpu_seconds() >= spent
+        assert spent - before > 0.3 and harness.cpu_seconds() >= spent
         assert harness.cpu_seconds(without=[process.pid]) - before < spent - before
         print("end", file=process.stdin, flush=True)

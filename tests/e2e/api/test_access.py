@@ -39,6 +39,8 @@ class TestWhoMayCall:
             body = {"sequence": 0} if method == "PUT" else {"rows": []} if path.endswith("rows") else {"where": "a = 1"}
             if method == "PATCH":
                 body = {"drop": ["metres"]}
+            if path.endswith("rule"):
+                body = {"unknown": "evolve"}
             sent = {} if method in ("GET", "DELETE") else {"json": body}
             assert nobody(method, filled, **sent).status_code == 404, path
         commit = eventually(lambda: ok(api.get(f"/tables/{table}/commits"))).json()["commits"]

@@ -93,6 +93,7 @@ def test_whatever_the_api_serves_has_a_command(
     digest = run("upload", "bronze.commanded", str(file))["sha256"]
     cloud.wait_until_idle()
     assert run("where", digest)["status"] == "committed"
+    earlier = run("head")["checkpoint"].split("\n")[1]
 
     assert run("insert", "bronze.commanded", str(file))["rows"] == 1
     assert run("delete", "bronze.commanded", "metres > 99", "--yes")["rows"] == 0
@@ -101,12 +102,13 @@ def test_whatever_the_api_serves_has_a_command(
     leaf = run("commit", str(commits[0]["index"]))
     assert run("commit", "--snapshot", leaf["snapshot_id"]) == leaf and run("commit", fails=Invalid)
     assert run("proof", "--snapshot", leaf["snapshot_id"])["proof"].startswith("c2sp.org/tlog-proof@v1")
-    assert run("changes", "bronze.commanded", "--since", "1")["changes"][0]["op"] == "INSERT"
+    assert run("changes", "bronze.commanded", "--since", "1", "--until", "2")["changes"][0]["op"] == "INSERT"
 
     assert run("mark", "teller", "bronze.commanded")["sequence"] is None
     assert run("mark", "teller", "bronze.commanded", "--to", "2")["asked"] == 2
     assert eventually(lambda: run("mark", "teller", "bronze.commanded")["sequence"]) == 2
-    assert run("snapshot", "kept", "--table", "bronze.commanded")["snapshot_id"] == leaf["snapshot_id"]
+    named = run("snapshot", "kept", "--table", "bronze.commanded", "--snapshot", leaf["snapshot_id"])
+    assert named["snapshot_id"] == leaf["snapshot_id"]
     assert [one["name"] for one in run("snapshots", "bronze.commanded")] == ["kept"]
     assert run("snapshot", "commanded-cut", "--index", "0")["index"] == 0
     assert eventually(lambda: _or_none(run, "snapshots", "--cut", "commanded-cut")) == {
@@ -115,7 +117,7 @@ def test_whatever_the_api_serves_has_a_command(
     }
 
     size = int(run("head")["checkpoint"].split("\n")[1])
-    assert run("head", "--keys") and run("consistency", "1", "--new", str(size))["hashes"]
+    assert run("head", "--keys") and run("consistency", earlier, "--new", str(size))["hashes"]
     for path in (f"tile/0/000.p/{size}", f"tile/entries/000.p/{size}"):
         assert run("tile", path, "--to", str(tmp_path / "tile"))["bytes"] == (tmp_path / "tile").stat().st_size > 0
 
