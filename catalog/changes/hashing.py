@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
+from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,9 +31,9 @@ def sha256_each(values: Binary) -> Hashes:
     return sha256_all([values], len(values))
 
 
-def sha256_all(parts: Iterable[Binary], count: int) -> Hashes:
-    """The same for a column that comes in parts, of `count` values together: no part outlives its turn."""
-    hashes, at = np.empty((count, HASH_SIZE), np.uint8), 0
+def sha256_all(parts: Iterable[Binary], size: int) -> Hashes:
+    """The same for a column that comes in parts, of `size` values together: no part outlives its turn."""
+    hashes, at = np.empty((size, HASH_SIZE), np.uint8), 0
     for values in parts:
         for part in _hashed(values):
             hashes[at : at + len(part)] = part
@@ -121,8 +122,14 @@ def _engine() -> Any:
     context = SessionContext(SessionConfig().with_target_partitions(1))
     expression = functions.sha256(col("v")).alias("v")
 
+    numbers = count()
+
     def engine(values: Binary) -> list[Any]:
-        frame = context.from_arrow(pa.record_batch([values], names=["v"]))
-        return [batch.column(0) for batch in frame.select(expression).collect()]
+        name = f"v{next(numbers)}"  # one's own: several threads hash at a time
+        frame = context.from_arrow(pa.record_batch([values], names=["v"]), name)
+        try:
+            return [batch.column(0) for batch in frame.select(expression).collect()]
+        finally:
+            context.deregister_table(name)  # it would be kept as long as the process lives
 
     return engine

@@ -3,9 +3,11 @@ stored."""
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import struct
+import weakref
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +20,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from catalog.changes import conform, hashing, key_digests, row_digests, rows_root
+from catalog.changes.buffers import fixed_width
 from catalog.changes.encoding import BATCH_ROWS, encode
+from catalog.changes.hashing import sha256_each
 from catalog.changes.multiset import RowsDigest
 from catalog.changes.projection import project
 from catalog.errors import Invalid
@@ -447,3 +451,13 @@ def test_rows_without_ids_get_them_from_the_schema_by_name():
 def test_what_has_no_encoding_is_refused(table, reason):
     with pytest.raises(Invalid, match=reason):
         digests(table)
+
+
+def test_what_was_hashed_is_let_go() -> None:
+    """An engine that keeps what it was given would fill a function's memory, commit by commit."""
+    raw = np.full((5_000, 64), 7, np.uint8)
+    alive = weakref.ref(raw)
+    assert len(sha256_each(fixed_width(raw))) == len(raw)
+    del raw
+    gc.collect()
+    assert alive() is None
