@@ -18,7 +18,7 @@ from catalog.errors import Invalid
 def row_digests(rows: Rows) -> Hashes:
     """The digest of each row: the RFC 6962 leaf hash of its encoding, whose first byte is the leaf prefix.
 
-    `rows` carries Iceberg field ids (see `conform`). About 0.6 microseconds a row of ten columns; memory is
+    `rows` carries Iceberg field ids (see `conform`). About 0.4 microseconds a row of ten columns; memory is
     32 bytes a row and a few times one batch. Raises Invalid for rows that have no encoding.
     """
     return sha256_all(encode(rows), rows.num_rows)

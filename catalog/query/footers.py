@@ -119,10 +119,15 @@ class ParquetObject:
         made.footer = pq.read_metadata(pa.BufferReader(data))
         return made
 
-    def read(self, groups: Sequence[int], columns: Sequence[int], names: Sequence[str]) -> pa.Table:
-        """The row groups, with the leaf columns of these numbers, which are the top-level columns `names`."""
+    def read(
+        self, groups: Sequence[int], columns: Sequence[int], names: Sequence[str], coded: Sequence[str] = ()
+    ) -> pa.Table:
+        """The row groups, with the leaf columns of these numbers, which are the top-level columns `names`.
+
+        Those that are `coded` come as the file has them: each word once, and a code for each row.
+        """
         self._fetch(self._missing(_ranges(self.footer, groups, columns)))
-        file = pq.ParquetFile(self._file(), metadata=self.footer, pre_buffer=False)
+        file = pq.ParquetFile(self._file(), metadata=self.footer, pre_buffer=False, read_dictionary=list(coded))
         return file.read_row_groups(list(groups), columns=list(names), use_threads=True)
 
     def _missing(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ applies every condition itself, so leaving one out costs reading, never an answe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
+_NO_WORDS: Mapping[str, Any] = {}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _ARROW = {
     "=": pc.equal,
@@ -286,18 +287,23 @@ def _any_between(values: list[Any], low: Any, high: Any) -> Any:
     return inside
 
 
-def row_filter(predicate: Predicate, schema: pa.Schema) -> Any:
-    """The rows themselves, as an Arrow filter that never drops a row the engine would keep; None if there is none."""
+def row_filter(predicate: Predicate, schema: pa.Schema, words: Mapping[str, Any] = _NO_WORDS) -> Any:
+    """The rows themselves, as an Arrow filter that never drops a row the engine would keep; None if there is none.
+
+    `words`: of a column that holds codes, the value of each code. Then the words are judged, and not the rows.
+    """
     if isinstance(predicate, Both):
-        parts = [part for part in (row_filter(one, schema) for one in predicate.parts) if part is not None]
+        parts = [part for part in (row_filter(one, schema, words) for one in predicate.parts) if part is not None]
         return _folded(parts, lambda one, two: one & two)
     if isinstance(predicate, Either):
-        found = [row_filter(part, schema) for part in predicate.parts]
+        found = [row_filter(part, schema, words) for part in predicate.parts]
         known = [part for part in found if part is not None]
         return _folded(known, lambda one, two: one | two) if len(known) == len(found) else None
     column, kind = pc.field(predicate.column), schema.field(predicate.column).type
     if isinstance(predicate, Null):
         return ~column.is_null() if predicate.negated else column.is_null()
+    if predicate.column in words:
+        return _by_code(predicate, words[predicate.column])
     if isinstance(predicate, Prefix):
         return pc.starts_with(column, predicate.text) if pa.types.is_string(kind) else None
     if pa.types.is_floating(kind):  # Arrow and the engine disagree on NaN
@@ -308,6 +314,12 @@ def row_filter(predicate: Predicate, schema: pa.Schema) -> Any:
         return _ARROW[predicate.op](column, predicate.value.cast(kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return None
+
+
+def _by_code(predicate: Compare | In | Prefix, words: Any) -> Any:
+    known = pa.table({predicate.column: words, "code": pa.array(np.arange(len(words), dtype=np.int32))})
+    judged = row_filter(predicate, known.schema)
+    return None if judged is None else pc.field(predicate.column).isin(known.filter(judged)["code"].combine_chunks())
 
 
 def _folded(parts: list[Any], join: Callable[[Any, Any], Any]) -> Any:

@@ -24,9 +24,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DecimalType, NestedField, PrimitiveType, StringType
 
 from catalog.errors import LakeError, NotFound, Unavailable
+from catalog.query import words
 from catalog.query.footers import Footers, ParquetObject, SmallObjects, Traffic
 from catalog.query.inventory import Inventory
-from catalog.query.predicates import Bounds, Mask, Predicate, columns_of, evaluate, is_selective, row_filter
+from catalog.query.predicates import Bounds, Mask, Predicate, columns_of, evaluate, is_selective
 from catalog.query.verification import BytesInput, CheckedIO
 from catalog.tables.live import FileReader, LiveFile, schema_of
 
@@ -180,7 +181,11 @@ class _FileTask:
         fields = self.relation.fields(self.columns)
         groups = self._groups(source.footer, physical, stored)
         names = [stored[field.field_id] for field in fields if field.field_id in stored]
-        found = source.read(groups, _leaves(source.footer, names), names) if names and groups else None
+        found = None
+        if names and groups:
+            plain = all(isinstance(field.field_type, PrimitiveType) for field in fields)
+            coded = words.columns_of_few_words(source.footer, physical, names) if plain else ()
+            found = source.read(groups, _leaves(source.footer, names), names, coded)
         rows = [source.footer.row_group(at).num_rows for at in range(source.footer.num_row_groups)]
         count = sum(rows[at] for at in groups)
         table = _projected(found, fields, stored, self.relation, physical, count)
@@ -219,12 +224,10 @@ class _FileTask:
 
     def _filtered(self, table: pa.Table) -> pa.Table:
         """Where there are many, without the rows that cannot matter: the engine would hold them first."""
-        if not self.filtering or self.predicate is None or not is_selective(self.predicate):
-            return table
-        if not columns_of(self.predicate) <= set(table.column_names):
-            return table
-        expression = row_filter(self.predicate, table.schema)
-        return table if expression is None else table.filter(expression)
+        worth = self.filtering and self.predicate is not None and is_selective(self.predicate)
+        if self.predicate is None or not worth or not columns_of(self.predicate) <= set(table.column_names):
+            return words.spelled(table)
+        return words.filtered(table, self.predicate)
 
 
 class _Kept(FileIO):
@@ -283,8 +286,9 @@ def _projected(
             columns.append(pa.nulls(count, target.type))
         else:
             column = found[name]
-            columns.append(column if column.type == target.type else column.cast(target.type))
-    return pa.Table.from_arrays(columns, schema=schema)
+            kept = pa.types.is_dictionary(column.type) or column.type == target.type
+            columns.append(column if kept else column.cast(target.type))
+    return pa.Table.from_arrays(columns, names=schema.names)
 
 
 def _nested(

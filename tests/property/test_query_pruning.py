@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.query.predicates import Both, Bounds, Compare, Either, In, Null, Predicate, Prefix, evaluate, row_filter
+from catalog.query.words import filtered, spelled
 
 OPS = ("=", "!=", "<", "<=", ">", ">=")
 NUMBERS = st.integers(-4, 4)
@@ -123,3 +124,14 @@ def test_a_row_filter_drops_no_row_in_question(rows: Any, predicate: Predicate) 
     kept = table if expression is None else table.filter(expression)
     wanted = {row["at"] for row in numbered if holds(predicate, row)}
     assert wanted <= set(kept["at"].to_pylist())
+
+
+@given(files=st.lists(st.lists(ROWS, max_size=8), min_size=1, max_size=3), predicate=PREDICATES)
+def test_rows_are_chosen_by_the_codes_of_their_words_as_by_the_words(files: Any, predicate: Predicate) -> None:
+    """Each file has words, and so codes, of its own."""
+    plain = [pa.Table.from_pylist(rows, schema=SCHEMA) for rows in files]
+    coded = [table.set_column(2, "s", table["s"].dictionary_encode()) for table in plain]
+    expected = filtered(pa.concat_tables(plain), predicate)
+    found = filtered(pa.concat_tables(coded), predicate)
+    assert found.schema == expected.schema and str(found.to_pylist()) == str(expected.to_pylist())  # NaN is not NaN
+    assert str(spelled(pa.concat_tables(coded)).to_pylist()) == str(pa.concat_tables(plain).to_pylist())
