@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from cli import remote_files, remote_queries, remote_tables, remote_timeline
-from cli.connected import connected, target
+from cli.endpoint import connected, target
 from cli.opened import add_command
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from catalog.errors import NotFound
-from cli.connected import TableName, Yes, connected
+from cli.endpoint import TableName, Yes, connected
 from cli.opened import add_command, ask
 from cli.table_shape import MODE_HELP, WriteMode
 from cli.words import columns, names

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from catalog.errors import Invalid
-from cli.connected import TableName, connected
+from cli.endpoint import TableName, connected
 from cli.opened import add_command
 
 Engine = Literal["auto", "lambda", "spark"]

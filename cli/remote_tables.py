@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from catalog.errors import Invalid
-from cli.connected import Key, TableName, Yes, connected
+from cli.endpoint import Key, TableName, Yes, connected
 from cli.opened import add_command, ask
 from cli.output import Output
 from cli.row_files import RowFile, RowFormat

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from catalog.errors import Invalid
-from cli.connected import Key, TableName, connected
+from cli.endpoint import Key, TableName, connected
 from cli.opened import add_command
 
 Index = Annotated[int | None, typer.Argument(min=0, help="The leaf's index.")]

@@ -6,7 +6,7 @@ from typing import Any
 
 from catalog.settings import BASE, FUNCTIONS, PREFIX, STAGES, Settings, variable_of
 from cli.connect import DEFAULT_PORT
-from cli.connected import ENDPOINT, TOKEN
+from cli.endpoint import ENDPOINT, TOKEN
 from tools.reference.markdown import code, paragraph, table
 
 _COMMAND = (
