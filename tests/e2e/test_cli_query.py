@@ -120,9 +120,10 @@ def test_verify_ends_with_3_when_an_object_was_altered(lake: Lake) -> None:
         ("SELECT * FROM read_parquet('/etc/passwd')", 2, "files are not read by name"),
         ("SELECT metre FROM shore.tides", 2, "did you mean metres"),
         ("SELECT * FROM shore.tide", 1, "did you mean shore.tides"),
+        ("SELECT station + interval '1 day' FROM shore.tides", 2, "Utf8"),
         ("SELECT 1 / 0", 2, "ivide by zero"),
     ],
-    ids=["syntax", "several", "file", "column", "table", "arithmetic"],
+    ids=["syntax", "several", "file", "column", "table", "types", "arithmetic"],
 )
 def test_bad_input_ends_with_its_code_and_a_reason(lake: Lake, sql: str, code: int, said: str) -> None:
     done = run("query", sql)

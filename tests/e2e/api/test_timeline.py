@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from catalog.changes import verify as verify_changes
 from catalog.changes.wire import from_ipc, from_json_lines
@@ -212,6 +213,29 @@ class TestQueries:
         body = {"sql": f"select max(metres) as high from {table} where station <> $s", "parameters": {"s": "Brest"}}
         found = eventually(lambda: ok(api.post("/query", body))).json()
         assert found["rows"] == [{"high": 3.1}] and found["receipt"]["index"] >= 0
+
+    @pytest.mark.parametrize(
+        ("sql", "status", "said"),
+        [
+            ("SELECT (1", 400, "column"),
+            ("SELECT 1; DROP TABLE gold.asked", 400, "2 statements"),
+            ("SELECT * FROM read_parquet('/etc/passwd')", 400, "files are not read by name"),
+            ("SELECT metre FROM gold.badly_asked", 400, "did you mean metres"),
+            ("SELECT * FROM gold.badly_aske", 404, "did you mean gold.badly_asked"),
+            ("SELECT station + interval '1 day' FROM gold.badly_asked", 400, "Utf8"),
+            ("SELECT 1 / 0", 400, "ivide by zero"),
+        ],
+        ids=["syntax", "several", "file", "column", "table", "types", "arithmetic"],
+    )
+    def test_bad_input_is_refused_with_the_reason(
+        self, api: Api, cloud: EmbeddedCloud, sql: str, status: int, said: str
+    ) -> None:
+        if api.get("/tables/gold.badly_asked").status_code == 404:
+            api.make("gold.badly_asked")
+            cloud.wait_until_idle()
+            eventually(lambda: ok(api.post("/query", {"sql": "SELECT * FROM gold.badly_asked"})))
+        answer = api.post("/query", {"sql": sql})
+        assert problem(answer)[0] == status and said in answer.json()["detail"]
 
     def test_a_search_is_a_query_too_and_its_vectors_are_sequenced(
         self, api: Api, cloud: EmbeddedCloud, lake: Lake
