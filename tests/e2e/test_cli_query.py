@@ -15,8 +15,10 @@ import pytest
 from prompt_toolkit.document import Document
 from typer.testing import CliRunner
 
-from catalog.errors import LakeError
+from catalog.errors import Invalid, LakeError
 from catalog.lake import Lake
+from catalog.query import queries
+from catalog.query.engine import Limits
 from cli.main import app
 from cli.shell import completer, statements
 from infra.local.server import ApiServer
@@ -129,6 +131,15 @@ def test_bad_input_ends_with_its_code_and_a_reason(lake: Lake, sql: str, code: i
     done = run("query", sql)
     assert isinstance(done.exception, LakeError) and done.stdout == ""
     assert done.exception.kind.exit_code == code and said in done.exception.message
+
+
+def test_what_never_ends_is_ended_and_what_does_not_fit_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "Limits", lambda memory_bytes: Limits(16 << 20, 0.5))
+    endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    large = "SELECT a.value, array_agg(b.value) FROM generate_series(1, 3000) a, generate_series(1, 3000) b GROUP BY 1"
+    for sql, said in ((endless, "took longer than"), (large, "needs more than 16 MiB")):
+        done = run("query", sql)
+        assert isinstance(done.exception, Invalid) and said in done.exception.message and done.stdout == ""
 
 
 def test_the_shell_reads_statements_over_lines_and_its_own_commands(lake: Lake) -> None:

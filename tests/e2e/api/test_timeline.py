@@ -237,6 +237,15 @@ class TestQueries:
         answer = api.post("/query", {"sql": sql})
         assert problem(answer)[0] == status and said in answer.json()["detail"]
 
+    def test_what_never_ends_is_ended_and_what_does_not_fit_is_refused(self, api: Api) -> None:
+        endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+        many = "generate_series(1, 30000)"
+        large = f"SELECT a.value, array_agg(b.value) FROM {many} a, {many} b GROUP BY 1"
+        for sql, said in ((endless, "took longer than"), (large, "needs more than")):
+            answer = api.post("/query", {"sql": sql})
+            assert problem(answer) == (400, "invalid") and said in answer.json()["detail"]
+        assert api.post("/query", {"sql": "SELECT 1 AS one"}).json()["rows"] == [{"one": 1}]
+
     def test_a_search_is_a_query_too_and_its_vectors_are_sequenced(
         self, api: Api, cloud: EmbeddedCloud, lake: Lake
     ) -> None:
