@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,6 +62,26 @@ def test_of_several_rounds_the_median_counts_and_the_rest_is_spread(
     monkeypatch.setitem(harness.SUITES, "small", lambda quick: iter([Figure("f", next(values), "ms")]))
     (figure,) = harness.run(["small"], quick=False, rounds=3)["small"]
     assert figure.value == 3.0 and figure.spread == (1.0, 5.0)
+
+
+def test_what_a_suite_says_in_the_environment_is_not_told_to_the_next(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first(quick: bool) -> Iterator[Figure]:
+        os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+        yield Figure("f", 1, "")
+
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setitem(harness.SUITES, "first", first)
+    seen = list[str | None]()
+
+    def second(quick: bool) -> Iterator[Figure]:
+        seen.append(os.environ.get("AWS_ENDPOINT_URL"))
+        yield Figure("g", 1, "")
+
+    monkeypatch.setitem(harness.SUITES, "second", second)
+    harness.run(["first", "second"], quick=True)
+    assert seen == [None]
 
 
 def test_growth_is_drawn_to_scale(results: Path) -> None:
