@@ -278,13 +278,17 @@ class Client:
         parameters: Mapping[str, Any] | None = None,
         *,
         as_of: str | int | None = None,
+        verify: bool = False,
+        fresh: bool = False,
         engine: Literal["auto", "lambda", "spark"] = "auto",
         wait_s: float | None = None,
         idempotency_key: str | None = None,
     ) -> pa.Table:
-        """The rows of one statement, as Arrow. One that becomes a job is waited for, `wait_s` at most: then `Pending`
-        says which it is, and `query_rows` has its rows later. Sent again with the same key it is the same job."""
+        """The rows of one statement, as Arrow. `verify` checks every object read against the timeline, `fresh` reads
+        what is not sequenced yet, too. One that becomes a job is waited for, `wait_s` at most: then `Pending` says
+        which it is, and `query_rows` has its rows later. Sent again with the same key it is the same job."""
         body = {"sql": sql, "parameters": dict(parameters or {}), "as_of": as_of, "engine": engine}
+        body |= {"verify": verify, "fresh": fresh}
         given = {name: value for name, value in body.items() if value is not None}
         answer = self._api.rows("POST", "/query", given, key=idempotency_key)
         return self._awaited(answer, wait_s) if answer.status_code == 202 else read_arrow(answer)

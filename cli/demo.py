@@ -51,7 +51,10 @@ def run_demo(output: Output, *, keep: bool) -> None:
     try:
         with steps.step("The lake starts: the CDK stacks, in memory, on loopback") as found:
             cloud.start()
+            cloud.serve_page()
             found["shown"] = "\n".join(f"{name}: {state}" for name, state in cloud.status()["stacks"].items())
+        if keep:
+            output.caption(f"   See it as it happens: {cloud.gateway.url}")
         os.environ.update(cloud.environment("person"))
         Demo(steps, cloud, open_lake(load_settings())).run()
         _close(output, steps, cloud, keep)
@@ -68,7 +71,8 @@ def _close(output: Output, steps: Steps, cloud: EmbeddedCloud, keep: bool) -> No
         output.caption("Next, type [bold].venv/bin/strandline dev[/], which keeps a lake up with a page to look at it,")
         output.caption("and in another terminal what docs/guide/first-ten-minutes.md says.")
         return
-    output.caption(f"Kept up until Ctrl-C. In another terminal:\n  export STRANDLINE_DEV={cloud.endpoint.url}")
+    output.caption(f"Kept up until Ctrl-C, with a page to look at it: {cloud.gateway.url}")
+    output.caption(f"In another terminal:\n  export STRANDLINE_DEV={cloud.endpoint.url}")
     output.caption("  .venv/bin/strandline table list\n  .venv/bin/strandline timeline log")
     output.caption("  .venv/bin/strandline timeline verify --deep   # finds the byte again")
     with suppress(KeyboardInterrupt):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from catalog.errors import Invalid
 from cli.endpoint import TableName, connected
 from cli.opened import add_command
-
-Engine = Literal["auto", "lambda", "spark"]
+from cli.query import Engine, parameters
 
 
 def register(group: typer.Typer) -> None:
-    add_command(group, query, "api query 'select count(*) from silver.tides'", "api query @report.sql --as-of q1")
+    add_command(
+        group,
+        query,
+        "api query 'select count(*) from silver.tides'",
+        "api query @report.sql --as-of q1",
+        "api query 'select * from silver.tides where id = $id' --param id=7 --verify",
+    )
     add_command(group, result, "api result 4f1c2d", "api result 4f1c2d --status", "api result 4f1c2d --cancel")
     add_command(
         group, search, "api search gold.notes text 'spring tides'", "api search gold.notes text ebb --mode text"
@@ -26,12 +31,16 @@ def query(
     context: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT; `@FILE` reads it from there.")],
     as_of: Annotated[str | None, typer.Option(help="A time, an index of the timeline, or a name.")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME; JSON or text.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every object read against the timeline.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Read each table's newest commit, sequenced or not.")] = False,
     engine: Annotated[Engine, typer.Option(help="The cheapest place, the function alone, or a Spark job.")] = "auto",
     wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for a job.")] = None,
 ) -> None:
     """Run one statement. One that became a job and is not done in time is fetched with `strandline api result ID`."""
     with connected(context) as (client, output):
-        found = client.query(_statement(sql), as_of=as_of, engine=engine, wait_s=wait)
+        options: Any = {"as_of": as_of, "verify": verify, "fresh": fresh, "engine": engine, "wait_s": wait}
+        found = client.query(_statement(sql), parameters(param or ()), **options)
         output.table(found.to_pylist(), found.column_names)
 
 

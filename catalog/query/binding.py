@@ -159,8 +159,8 @@ class Binder:
         if proven is None:
             self._load(name, caller)  # NotFound, if there is none at all
             raise NotFound(
-                f"{name} was not in the timeline at index {index}: it may not be sequenced yet; wait for that, or read "
-                "it with fresh=True",
+                f"{name} was not in the timeline at index {index}: it may not be sequenced yet; wait for that, or "
+                "ask for it fresh",
                 subject=name,
             )
         return self._bound(name, proven.snapshot_id, proven)

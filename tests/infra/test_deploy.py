@@ -1,7 +1,8 @@
-"""The real CDK command line, against the embedded cloud: bootstrap, deploy, diff, deploy a change, destroy.
+"""The real CDK command line, against the embedded cloud, as docs/guide/deploy.md has it: bootstrap, diff, deploy,
+upgrade, destroy, for a stage that goes without a trace and for one that keeps what must be kept.
 
-Prod, since it has every part and keeps what must be kept. Images are taken as built: their tags are in the repository
-that bootstrapping made, as after a push, so that the command line neither builds nor asks for Docker.
+Images are taken as built: their tags are in the repository that bootstrapping made, as after a push, so that the
+command line neither builds nor asks for Docker.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.app import build_app
-from infra.local.assembly import BOOTSTRAP_VERSION, LOCAL_CONTEXT, deploy, resources
+from infra.local.assembly import LOCAL_CONTEXT, resources
 from infra.local.emr import api as emr_api
 from infra.local.endpoint import ACCOUNT, REGION, Endpoint
 from infra.local.server import ApiServer
 from infra.stage import ROOT
-from tests.infra.stages import templates
+from tests.guide_commands import Asked, Bench, Said, aws, script_of, sections
 
+GUIDE = (ROOT / "docs" / "guide" / "deploy.md").read_text()
 CDK = ROOT / "build" / "cdk" / "node_modules" / ".bin" / "cdk"
-STACKS = {f"strandline-prod-{name}" for name in ("storage", "compute", "api", "jobs", "observe")}
+# The guide's sections that are run here; tests/e2e/test_guides.py runs the others.
+FIRST = ("2. Bootstrap, once for an account and region", "3. Deploy")
+UPGRADE, PRODUCTION, DESTROY = "6. Upgrade, with nobody noticing", "7. Production", "8. Destroy"
 KEPT = {
     "AWS::Cognito::UserPool",
     "AWS::Glue::Database",
@@ -34,10 +40,12 @@ KEPT = {
 
 
 class CommandLine:
-    """`cdk` as an operator types it; only the endpoint is another."""
+    """`cdk` as an operator types it; only the endpoint, and that nobody is there to be asked, are others."""
 
     def __init__(self, server: ApiServer, home: Path) -> None:
         self.endpoint: Endpoint = server.endpoint
+        self.apps: dict[str, str] = {}
+        """By stage: what its app was synthesised to."""
         self._home = home
         self._environment = {
             "PATH": os.pathsep.join([str(ROOT / ".venv" / "bin"), os.environ.get("PATH", "")]),
@@ -49,17 +57,31 @@ class CommandLine:
             "CI": "true",
         }
 
-    def run(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [str(CDK), *words, "--no-notices", "--no-color"],
+    def __call__(self, asked: Asked) -> Said:
+        """From a script. `-c stage=…` chooses among the apps; images are there as soon as their repository is."""
+        words, stage = asked.words, "dev"
+        if "-c" in words:
+            at = words.index("-c")
+            stage, words = words[at + 1].removeprefix("stage="), words[:at] + words[at + 2 :]
+        done = self.run(*words, stage=stage)
+        if words[0] == "bootstrap":
+            assert push_images(self.endpoint, self.apps["dev"]) >= 4  # the same for each stage
+        return Said(done.returncode, done.stdout.encode(), done.stderr)
+
+    def run(self, *words: str, stage: str) -> subprocess.CompletedProcess[str]:
+        unasked = {
+            "deploy": ["--method=direct", "--require-approval=never"],
+            "diff": ["--method=template"],  # moto's change sets do not say what they would change
+            "destroy": ["--force"],
+        }
+        return subprocess.run(
+            [str(CDK), *words, *unasked.get(words[0], []), "--app", self.apps[stage], "--no-notices", "--no-color"],
             cwd=self._home,
             env=self._environment,
             capture_output=True,
             text=True,
             timeout=600,
         )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +91,24 @@ def operator(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Com
     return CommandLine(server, tmp_path_factory.mktemp("operator"))
 
 
-def synth(outdir: Path, **changed: Any) -> str:
+@pytest.fixture(scope="module")
+def bench(operator: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    tools = {
+        "cdk": operator,
+        "aws": aws(lambda service: operator.endpoint.client(service, "operator")),
+        # What an upgrade would fetch and install is this checkout.
+        "git": lambda _: Said(),
+        "make": lambda _: Said(),
+    }
+    bench = Bench(tmp_path_factory.mktemp("guide"), tools)
+    yield bench
+    bench.close()
+
+
+def synth(outdir: Path, stage: str, **changed: Any) -> str:
     stages = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]
-    stages["prod"] |= changed
-    build_app({**LOCAL_CONTEXT, "stage": "prod", "stages": stages}, str(outdir)).synth()
+    stages[stage] |= changed
+    build_app({**LOCAL_CONTEXT, "stage": stage, "stages": stages}, str(outdir)).synth()
     return str(outdir)
 
 
@@ -89,61 +125,81 @@ def push_images(endpoint: Endpoint, assembly: str) -> int:
                     "config": {"mediaType": "image", "size": 1, "digest": f"sha256:{place['imageTag']}"},
                     "layers": [],
                 }
-                client.put_image(
-                    repositoryName=repository.replace("${AWS::Region}", REGION),
-                    imageManifest=json.dumps(manifest),
-                    imageTag=place["imageTag"],
-                )
+                with suppress(client.exceptions.ImageAlreadyExistsException):  # bootstrapping again changes nothing
+                    client.put_image(
+                        repositoryName=repository.replace("${AWS::Region}", REGION),
+                        imageManifest=json.dumps(manifest),
+                        imageTag=place["imageTag"],
+                    )
                 pushed += 1
     return pushed
 
 
-@pytest.mark.usefixtures("operator")
-def test_of_a_dev_lake_nothing_is_left(server: ApiServer) -> None:
-    """Through the API, as the command line below does it for prod: each stack is described once it is gone."""
-    endpoint, stacks = server.endpoint, templates("dev")
-    deploy(endpoint, stacks)
-    assert len(remaining(endpoint)) > 30
-    cloudformation = endpoint.client("cloudformation")
-    for stack in reversed(stacks):
-        id_ = cloudformation.describe_stacks(StackName=stack.stack)["Stacks"][0]["StackId"]
-        cloudformation.delete_stack(StackName=stack.stack)
-        assert cloudformation.describe_stacks(StackName=id_)["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
-    assert remaining(endpoint) == set()
-    endpoint.client("ssm").delete_parameter(Name=BOOTSTRAP_VERSION[0])  # the next one begins with `cdk bootstrap`
-
-
 @pytest.mark.timeout(1200)  # a Node process for each step: a minute, and on a loaded machine many
-def test_a_lakes_life_by_the_command_line(
-    operator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_lakes_life_by_the_guide(
+    operator: CommandLine, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CDK_VALIDATION", "false")
-    endpoint, app = operator.endpoint, synth(tmp_path / "app")
-    cloudformation = endpoint.client("cloudformation")
+    endpoint = operator.endpoint
 
-    operator.run("bootstrap", f"aws://{ACCOUNT}/{REGION}", "--app", app)
-    assert push_images(endpoint, app) >= 4
-    upload = ("deploy", "--method=direct", "--require-approval=never")
-    operator.run(*upload, "--all", "--app", app)
-    deployed = {stack["StackName"]: stack["StackStatus"] for stack in cloudformation.describe_stacks()["Stacks"]}
-    assert {name: deployed[name] for name in STACKS} == dict.fromkeys(STACKS, "CREATE_COMPLETE")
-    (sweep,) = [name for name in resources(endpoint, "AWS::Scheduler::Schedule").values() if name.endswith("sweep")]
-    assert endpoint.client("scheduler").get_schedule(Name=sweep)["ScheduleExpression"] == "rate(1 minute)"
+    def follow(*headings: str) -> None:
+        bench.run("deploy", script_of(sections(GUIDE, *headings)), endpoint.environment("operator"))
 
-    # --fail: a difference is an exit code. By templates: moto's change sets do not say what they would change.
-    compare = ("diff", "--fail", "--method=template")
-    assert "Number of stacks with differences: 0" in operator.run(*compare, "--app", app)
-    changed = synth(tmp_path / "changed", sweep_minutes=2)
-    compute = "strandline-prod-compute"
-    assert "rate(2 minutes)" in operator.run(*compare, compute, "--exclusively", "--app", changed, code=1)
-    operator.run(*upload, compute, "--exclusively", "--app", changed)
-    assert endpoint.client("scheduler").get_schedule(Name=sweep)["ScheduleExpression"] == "rate(2 minutes)"
+    operator.apps = {stage: synth(tmp_path / stage, stage) for stage in ("dev", "prod")}
+    follow(*FIRST)
+    assert deployed(endpoint) == {"CDKToolkit": "CREATE_COMPLETE", **dict.fromkeys(stacks("dev"), "CREATE_COMPLETE")}
+    subscribed = endpoint.client("sns").list_subscriptions()["Subscriptions"]
+    assert {one["TopicArn"].rsplit(":", 1)[1] for one in subscribed if one["Protocol"] == "email"} == {
+        "strandline-dev-alarms"
+    }
+    assert sweep(endpoint) == "rate(5 minutes)"
 
+    unchanged = operator.run("diff", "--fail", stage="dev")  # --fail: a difference is an exit code
+    assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr
+    operator.apps["dev"] = synth(tmp_path / "changed", "dev", sweep_minutes=2)
+    different = operator.run("diff", "--fail", "strandline-dev-compute", "--exclusively", stage="dev")
+    assert different.returncode == 1 and "rate(2 minutes)" in different.stdout + different.stderr
+    follow(UPGRADE)
+    assert sweep(endpoint) == "rate(2 minutes)"
+
+    (bucket,) = (one for one in remaining(endpoint) if one.startswith("strandline-dev-storage-lake"))
+    for body in (b"one", b"two"):  # two versions
+        endpoint.client("s3").put_object(Bucket=bucket, Key="landing/bronze/tides/tide.jsonl", Body=body)
+    follow(DESTROY)
+    assert set(deployed(endpoint)) == {"CDKToolkit"}
+    assert remaining(endpoint) == set()
+
+    follow(PRODUCTION)  # in another account, says the guide: in this one nothing is left
+    assert {name for name in deployed(endpoint) if name != "CDKToolkit"} == stacks("prod")
     kept = {one for type_ in KEPT for one in resources(endpoint, type_).values() if "cdk-hnb" not in one}
-    operator.run("destroy", "--all", "--force", "--app", changed)
-    left = {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
-    assert left == {"CDKToolkit"}
+    gone = operator.run("destroy", "--all", stage="prod")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert set(deployed(endpoint)) == {"CDKToolkit"}
     assert remaining(endpoint) == kept
+
+
+def test_every_command_of_the_guide_is_run_somewhere() -> None:
+    """Here, or by tests/e2e/test_guides.py; only what comes before the first section is the reader's own."""
+    from tests.e2e.test_guides import ONLY
+
+    known = script_of(sections(GUIDE, *FIRST, UPGRADE, PRODUCTION, DESTROY, *ONLY["deploy.md"])).splitlines()
+    alone = [line for line in script_of(GUIDE).splitlines() if line not in known]
+    assert alone == ["alias cdk='python3 -m tools.setup.run cdk'", "export AWS_REGION=eu-west-1"]
+
+
+def deployed(endpoint: Endpoint) -> dict[str, str]:
+    stacks = endpoint.client("cloudformation").describe_stacks()["Stacks"]
+    return {stack["StackName"]: stack["StackStatus"] for stack in stacks}
+
+
+def stacks(stage: str) -> set[str]:
+    return {f"strandline-{stage}-{part}" for part in ("storage", "compute", "api", "jobs", "observe")}
+
+
+def sweep(endpoint: Endpoint) -> str:
+    """How often it is."""
+    (name,) = [name for name in resources(endpoint, "AWS::Scheduler::Schedule").values() if name.endswith("sweep")]
+    return str(endpoint.client("scheduler").get_schedule(Name=name)["ScheduleExpression"])
 
 
 def remaining(endpoint: Endpoint) -> set[str]:

@@ -42,6 +42,9 @@ def test_rows_go_in_from_a_file_and_come_out(run: Any, cloud: EmbeddedCloud, tmp
     assert run("upsert", "silver.cli", str(rows))["matched"] == 2
     assert run("delete", "silver.cli", "metres > 4", "--yes")["rows"] == 1
     assert run("rows", "silver.cli") == [{"station": "Newlyn", "metres": 3.1}]
+    newlyn = ("query", "select metres from silver.cli where station = $s", "--param", "s=Newlyn")
+    assert run(*newlyn, "--fresh") == [{"metres": 3.1}]
+    assert eventually(lambda: _or_none(run, *newlyn, "--verify")) == [{"metres": 3.1}]
     assert "silver.cli" in run("list", "silver") and run("describe", "silver.cli")["rows"] == 1
     digest = run("upload", "bronze.cli", str(rows))["sha256"]
     cloud.wait_until_idle()
