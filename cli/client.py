@@ -287,7 +287,8 @@ class Client:
         """The rows of one statement, as Arrow. `verify` checks every object read against the timeline, `fresh` reads
         what is not sequenced yet, too. One that becomes a job is waited for, `wait_s` at most: then `Pending` says
         which it is, and `query_rows` has its rows later. Sent again with the same key it is the same job."""
-        body = {"sql": sql, "parameters": dict(parameters or {}), "as_of": as_of, "engine": engine}
+        moment = None if as_of is None else str(as_of)
+        body = {"sql": sql, "parameters": dict(parameters or {}), "as_of": moment, "engine": engine}
         body |= {"verify": verify, "fresh": fresh}
         given = {name: value for name, value in body.items() if value is not None}
         answer = self._api.rows("POST", "/query", given, key=idempotency_key)

@@ -1,6 +1,7 @@
 // The page: what the lake's own API says, and proofs that this browser checks by itself.
 
-import { fromBase64, ProofError, verifyProof } from "./proof.js";
+import { readEntries } from "./log.js";
+import { ProofError, verifyProof } from "./proof.js";
 
 const SHOWN_LEAVES = 100;
 const FRESH_MS = 60_000;
@@ -28,14 +29,22 @@ async function ask(path, { method = "GET", body, as = "json" } = {}) {
     const problem = await answer.json().catch(() => ({}));
     throw new Error(problem.detail ?? problem.title ?? `${method} ${path} was answered with ${answer.status}`);
   }
-  return as === "text" ? answer.text() : answer.json();
+  if (as === "bytes") return new Uint8Array(await answer.arrayBuffer());
+  const text = await answer.text();
+  return as === "text" ? text : JSON.parse(text, exactly);
 }
+
+/** Whole numbers that JavaScript cannot hold, such as snapshots' ids, stay as they were written. */
+function exactly(_, value, context) {
+  return Number.isInteger(value) && !Number.isSafeInteger(value) ? (context?.source ?? value) : value;
+}
+
+const many = (count, one, more = `${one}s`) => `${count.toLocaleString()} ${count === 1 ? one : more}`;
 
 // --- tables ---------------------------------------------------------------------------------------------------------
 
 async function showTables() {
-  const { tables } = await ask("/tables");
-  const summary = await ask("/metrics-summary");
+  const [{ tables }, summary] = await Promise.all([ask("/tables?limit=1000"), ask("/metrics-summary")]);
   $("no-tables").hidden = tables.length > 0;
   const cards = await Promise.all(tables.map(async (name) => card(await ask(`/tables/${name}`), summary.quarantined?.[name] ?? 0)));
   $("tables").replaceChildren(...cards);
@@ -46,12 +55,24 @@ function card(table, quarantined) {
   const state = quarantined ? "failing" : age < FRESH_MS ? "fresh" : "quiet";
   const said = { failing: `${quarantined} in quarantine`, fresh: "fresh", quiet: table.committed_ms ? "quiet" : "empty" }[state];
   const made = element("li", undefined, { class: "card", "data-state": state });
+  const name = element("h3");
+  const button = element("button", table.name, { type: "button", title: "Show some of its rows" });
+  button.addEventListener("click", () => showSome(table.name));
+  name.append(button);
   made.append(
-    element("h3", table.name),
-    element("p", `${table.rows.toLocaleString()} rows in ${table.files} files, ${table.mode}`),
+    name,
+    element("p", `${many(table.rows, "row")} in ${many(table.files, "file")}, ${table.mode}`),
     element("p", `${said}${table.committed_ms ? `, written ${ago(age)}` : ""}`, { class: "state" }),
   );
   return made;
+}
+
+function showSome(table) {
+  $("statement").value = `select * from ${table} limit 10`;
+  $("as-of").value = "";
+  $("sql").requestSubmit();
+  $("sql-title").scrollIntoView();
+  $("statement").focus({ preventScroll: true });
 }
 
 function ago(ms) {
@@ -68,10 +89,24 @@ async function showHead() {
   $("head").textContent = `${origin}: ${Number(size).toLocaleString()} leaves, root ${root.slice(0, 12)}…`;
   if (Number(size) - 1 === known) return;
   const first = Math.max(known + 1, Number(size) - SHOWN_LEAVES);
-  for (let index = first; index < Number(size); index++) $("leaves").prepend(leafRow(await ask(`/commits/${index}`)));
+  const entries = await readEntries(first, Number(size), (path) => ask(`/timeline/tile/${path}`, { as: "bytes" }));
+  entries.forEach((entry, at) => showLeaf(first + at, entry));
   while ($("leaves").children.length > SHOWN_LEAVES) $("leaves").lastChild.remove();
   known = Number(size) - 1;
   await showTables();
+}
+
+/** A leaf's bytes, as they are in the log, and what they say. */
+function showLeaf(index, entry) {
+  const leaf = { ...JSON.parse(new TextDecoder().decode(entry)), index, entry };
+  $("leaves").prepend(leafRow(leaf));
+  if (leaf.operation === "vectors") offerSearch(leaf.table.replace(/^vectors\//, ""));
+}
+
+function offerSearch(column) {
+  const known = [...$("searchable").options].map((option) => option.value);
+  if (!known.includes(column)) $("searchable").append(element("option", undefined, { value: column }));
+  $("where").value ||= column;
 }
 
 function leafRow(commit) {
@@ -94,13 +129,12 @@ async function showProof(commit, button) {
   $("proof").hidden = false;
   $("proof-title").textContent = `Commit ${commit.index}: ${commit.operation} of ${commit.table}`;
   const file = await ask(`/commits/${commit.index}/proof`, { as: "text" });
-  const leaf = JSON.parse(commit.entry);
-  $("entry").textContent = commit.entry;
+  $("entry").textContent = new TextDecoder().decode(commit.entry);
   $("file").textContent = file;
   $("facts").replaceChildren(
     ...["table", "operation", "snapshot_id", "sequence", "content_root", "changes_root", "metadata_sha256"]
-      .filter((name) => leaf[name] !== null && leaf[name] !== undefined)
-      .flatMap((name) => [element("dt", name.replaceAll("_", " ")), element("dd", leaf[name], { class: "id" })]),
+      .filter((name) => commit[name] !== null && commit[name] !== undefined)
+      .flatMap((name) => [element("dt", name.replaceAll("_", " ")), element("dd", commit[name], { class: "id" })]),
   );
   $("tamper").onchange = () => check(commit, file);
   await check(commit, file);
@@ -109,7 +143,7 @@ async function showProof(commit, button) {
 
 /** In this browser: hash the leaf, follow the path, compare with the root that the pinned key signed. */
 async function check(commit, file) {
-  const entry = new TextEncoder().encode(commit.entry);
+  const entry = commit.entry.slice();
   if ($("tamper").checked) entry[entry.length - 2] ^= 1;
   try {
     const began = performance.now();
@@ -146,7 +180,7 @@ function showRows(place, rows) {
   const body = table.createTBody();
   for (const row of rows) {
     const line = body.insertRow();
-    for (const name of columns) line.insertCell().textContent = typeof row[name] === "object" && row[name] ? JSON.stringify(row[name]) : (row[name] ?? "");
+    for (const name of columns) line.insertCell().append(element("div", typeof row[name] === "object" && row[name] ? JSON.stringify(row[name]) : (row[name] ?? "")));
   }
   place.hidden = rows.length === 0;
   place.replaceChildren(table);
@@ -161,7 +195,7 @@ function answers(form, status, place, question) {
       const began = performance.now();
       const { rows, said } = await question();
       showRows(place, rows);
-      status.textContent = `${rows.length} rows in ${(performance.now() - began).toFixed(0)} ms${said ? `; ${said}` : ""}`;
+      status.textContent = `${many(rows.length, "row")} in ${(performance.now() - began).toFixed(0)} ms${said ? `; ${said}` : ""}`;
     } catch (error) {
       place.hidden = true;
       status.classList.add("problem");
@@ -170,20 +204,20 @@ function answers(form, status, place, question) {
   });
 }
 
-function asOf() {
-  const text = $("as-of").value.trim();
-  if (!text) return {};
-  return { as_of: /^[0-9]+$/.test(text) ? Number(text) : text };
+function routeTaken({ route, cached, bytes, index }) {
+  const read = cached ? "the same was asked before" : `route: ${route}, ${many(bytes, "byte")} read`;
+  return index === undefined ? read : `${read}; as of index ${index}`;
 }
 
 answers($("sql"), $("route"), $("rows"), async () => {
-  const found = await ask("/query", { method: "POST", body: { sql: $("statement").value, ...asOf() } });
-  return { rows: found.rows ?? [], said: found.receipt?.route ? `route: ${found.receipt.route}` : "" };
+  const found = await ask("/query", { method: "POST", body: { sql: $("statement").value, as_of: $("as-of").value.trim() || undefined } });
+  return { rows: found.rows ?? [], said: routeTaken(found.receipt) };
 });
 answers($("search"), $("found"), $("hits"), async () => {
   const [column, ...table] = $("where").value.trim().split(".").reverse();
   const found = await ask("/search", { method: "POST", body: { table: table.reverse().join("."), column, text: $("words").value } });
-  return { rows: found.rows ?? [] };
+  const rows = (found.rows ?? []).map(({ score, source_snapshot, ...row }) => ({ score: score.toFixed(3), ...row }));
+  return { rows, said: rows.length ? `of snapshot ${found.rows[0].source_snapshot}` : "" };
 });
 $("statement").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("sql").requestSubmit();

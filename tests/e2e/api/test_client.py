@@ -70,7 +70,9 @@ class TestClient:
         size = int(client.checkpoint().split(b"\n")[1])
         assert client.consistency(size)["new_size"] >= size
         assert len(client.tile(f"tile/0/000.p/{size}")) == 32 * size
-        assert client.query("select count(*) as n from gold.proven")["n"].to_pylist() == [2]
+        counted = "select count(*) as n from gold.proven"
+        assert client.query(counted)["n"].to_pylist() == [2]
+        assert client.query(counted, as_of=commit["index"], verify=True)["n"].to_pylist() == [2]
 
     def test_a_file_is_sent_and_found(self, client: Client, cloud: EmbeddedCloud) -> None:
         digest = client.upload("bronze.sent", "a.csv", b"station,metres\nBrest,4.2\n")

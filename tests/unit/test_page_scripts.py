@@ -1,17 +1,19 @@
-"""The page's own verifier, run as a browser would run it, against proofs that catalog.merkle makes and spoils."""
+"""The page's own verifier and reader of the log, run as a browser would run them, against what catalog.merkle makes."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalog.merkle import Checkpoint, Ed25519Signer, ProofFile, proof
+from catalog.merkle.tiles import ENTRIES as BUNDLES
+from catalog.merkle.tiles import Tile, join_entries
 from catalog.merkle.tree import CompactRange, inclusion_proof, leaf_hash
 from infra.local.gateway.page import FILES
 
@@ -89,13 +91,69 @@ def test_whatever_is_changed_is_refused() -> None:
         assert isinstance(verdict, str), case
 
 
+READER = """
+import { readEntries, tilePath } from LOG;
+let text = "";
+for await (const part of process.stdin) text += part;
+const { tiles, asked, numbers } = JSON.parse(text);
+const fetchTile = async (path) => {
+  if (!(path in tiles)) throw new Error(`no ${path}`);
+  return Uint8Array.from(Buffer.from(tiles[path], "base64"));
+};
+const found = [];
+for (const [first, size] of asked) {
+  try {
+    found.push((await readEntries(first, size, fetchTile)).map((entry) => Buffer.from(entry).toString()));
+  } catch (error) {
+    found.push(error.message);
+  }
+}
+console.log(JSON.stringify({ found, paths: numbers.map(tilePath) }));
+"""
+
+
+def read_entries(tiles: dict[str, bytes], asked: Sequence[tuple[int, int]], numbers: Sequence[int] = ()) -> Any:
+    script = READER.replace("LOG", json.dumps((FILES / "log.js").as_uri()))
+    given = {path: base64.b64encode(data).decode() for path, data in tiles.items()}
+    command = ["node", "--input-type=module", "--eval", script]
+    told = json.dumps({"tiles": given, "asked": asked, "numbers": numbers})
+    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=300, check=True)
+    return json.loads(done.stdout)
+
+
+def test_entries_are_read_from_the_tiles_that_the_sequencer_publishes() -> None:
+    entries = [f"leaf {number}".encode() * (number % 40) for number in range(600)]
+
+    def bundle(first: int, width: int) -> bytes:
+        return join_entries(entries[first : first + width])
+
+    tiles = {"entries/000": bundle(0, 256), "entries/001": bundle(256, 256), "entries/002.p/88": bundle(512, 88)}
+    asked = [(0, 600), (300, 600), (599, 600), (600, 600), (0, 256), (250, 512), (0, 0)]
+    found = read_entries(tiles, asked)["found"]
+    assert found == [[entry.decode() for entry in entries[first:size]] for first, size in asked]
+
+
+def test_a_partial_tile_that_is_gone_is_read_from_the_whole_one_and_a_short_one_is_refused() -> None:
+    entries = [b"%d" % number for number in range(256)]
+    whole, short = join_entries(entries), join_entries(entries[:9])
+    assert read_entries({"entries/000": whole}, [(3, 5)])["found"] == [["3", "4"]]
+    assert "9 entries where the log has 10" in read_entries({"entries/000.p/10": short}, [(0, 10)])["found"][0]
+    assert "cut off" in read_entries({"entries/000.p/9": short[:-1]}, [(0, 9)])["found"][0]
+
+
+def test_tiles_are_named_as_the_sequencer_names_them() -> None:
+    numbers = [0, 7, 999, 1000, 1_234_067, 999_999_999, 1_000_000_000]
+    expected = [Tile(BUNDLES, number, 256).path.removeprefix("tile/entries/") for number in numbers]
+    assert read_entries({}, [], numbers)["paths"] == expected
+    assert expected[4] == "x001/x234/067"
+
+
 def test_the_page_is_plain_files_that_load_nothing_from_elsewhere() -> None:
-    for name in ("index.html", "page.js", "proof.js", "page.css"):
-        assert "//" not in Path(FILES / name).read_text().replace("// ", "").replace("https://", "HOST"), name
-        assert "HOST" not in (FILES / name).read_text()
+    for file in FILES.iterdir():
+        assert not re.search(r"""["'(]\s*(?:\w+:)?//""", file.read_text()), file.name
 
 
-@pytest.mark.parametrize("name", ["page.js", "proof.js"])
+@pytest.mark.parametrize("name", ["page.js", "proof.js", "log.js"])
 def test_the_scripts_parse(name: str) -> None:
     done = subprocess.run(["node", "--check", str(FILES / name)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
