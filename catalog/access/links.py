@@ -12,8 +12,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from catalog import places
+from catalog.refusals import explained
 from catalog.settings import Settings
-from catalog.tables.answers import explained
 
 UPLOAD_SECONDS = 3600
 RESULT_SECONDS = 900

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from catalog import places
 from catalog.errors import Unverified
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 
 
 @dataclass(frozen=True, slots=True)

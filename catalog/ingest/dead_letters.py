@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from catalog.errors import Invalid
 from catalog.ingest.ledger import Ledger
 from catalog.pipeline.landing import parse_event
-from catalog.tables.answers import explain
+from catalog.refusals import explain
 
 _BATCH = 10
 _HIDDEN_S = 120

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.errors import NotFound
 from catalog.places import INGESTED
-from catalog.tables.answers import explain
+from catalog.refusals import explain
 
 State = Literal["committed", "duplicate", "quarantined", "failed"]
 _FAILED = "failed"

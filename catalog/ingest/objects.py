@@ -17,7 +17,7 @@ from catalog.ingest.ledger import source_id, unread_digest
 from catalog.pipeline.landing import Destination, Landed
 from catalog.pipeline.limits import Limits, Refused
 from catalog.places import QUARANTINE
-from catalog.tables.answers import explain
+from catalog.refusals import explain
 from catalog.tables.ranges import Ranges
 
 READ_BYTES = 4 << 20

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from catalog.errors import Conflict, Invalid, NotFound
 from catalog.pipeline.landing import parse_table
 from catalog.places import RULES
-from catalog.tables.answers import explain
+from catalog.refusals import explain
 from catalog.tables.creation import as_schema, with_key
 from catalog.tables.manager import Tables
 from catalog.tables.modes import Mode

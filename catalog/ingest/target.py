@@ -17,7 +17,7 @@ from catalog.errors import Conflict, Invalid, NotFound
 from catalog.ingest.rules import Rule, Rules
 from catalog.pipeline.limits import Refused
 from catalog.pipeline.media import MEDIA
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from catalog.tables.manager import Tables
 from catalog.tables.requests import key_of
 from catalog.tables.versions import Version

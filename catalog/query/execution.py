@@ -16,7 +16,7 @@ from catalog.query.planning import Checks, Placed, Plan
 from catalog.query.relations import Reader, Reading, with_phantoms
 from catalog.query.searching import Found
 from catalog.query.verification import CheckedIO, CheckedManifests, Evidence
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from catalog.tables.live import LiveFiles
 from catalog.tables.manager import Tables
 from catalog.timeline.attest import Attestations

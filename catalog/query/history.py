@@ -20,7 +20,7 @@ from uuid import uuid4
 from botocore.exceptions import BotoCoreError, ClientError
 
 from catalog import places
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 
 LEAST_SECONDS, LEAST_BYTES = 1.0, 16 << 20
 SHOWN = 10

@@ -7,8 +7,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from catalog.errors import Unavailable
+from catalog.refusals import explained
 from catalog.settings import Settings
-from catalog.tables.answers import explained
 
 ENTRY_POINT = "local:///opt/strandline/spark_jobs/query.py"
 """Where the jobs' image keeps the job (infra/images/jobs.Dockerfile)."""

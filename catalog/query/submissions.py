@@ -25,7 +25,7 @@ from botocore.exceptions import ClientError
 
 from catalog import places
 from catalog.errors import Internal, NotFound, Unverified
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 
 ID = r"^[A-Za-z0-9-]{1,64}$"
 FORMAT = "strandline/query@v1"

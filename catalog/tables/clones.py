@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry, Sum
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, TableUpdate
 
 from catalog.errors import NotFound
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from catalog.tables.commits import Committer
 from catalog.tables.creation import CLONE_TAG, drop_table, make_database, register
 from catalog.tables.deltas import Delta, noted, set_ref

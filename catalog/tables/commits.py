@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import TableUpdate
 
 from catalog.errors import Conflict, Invalid
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from catalog.tables.deltas import Delta, noted, produce
 from catalog.tables.fileio import CommitIO, Written
 from catalog.tables.manifests import ManifestReader

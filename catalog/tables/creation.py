@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType
 
 from catalog.errors import Conflict, Invalid, NotFound
-from catalog.tables.answers import explain, explained
+from catalog.refusals import explain, explained
 from catalog.tables.commits import Committer
 from catalog.tables.modes import MODES, Mode
 from catalog.tables.partitions import make_order, make_spec

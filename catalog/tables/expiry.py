@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from catalog.errors import Invalid
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from catalog.tables.commits import TRANSACTION_PREFIX, Committer
 from catalog.tables.deltas import Delta
 from catalog.tables.fileio import CommitIO

@@ -13,8 +13,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, TableUpdate
 
 from catalog.errors import Conflict
+from catalog.refusals import explained
 from catalog.summary import PICKED, TRANSACTION
-from catalog.tables.answers import explained
 from catalog.tables.commits import Committer, Tell
 from catalog.tables.deltas import Delta, noted, produce, set_ref
 from catalog.tables.expiry import unreferenced

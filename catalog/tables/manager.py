@@ -18,7 +18,7 @@ from pyiceberg.table import DataScan, Table
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import Invalid
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from catalog.tables.clones import clone_table, drop_clone_or_table
 from catalog.tables.commits import (
     CommitHook,

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import DataScan
 
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 
 
 def scan_schema(scan: DataScan) -> pa.Schema:

@@ -22,8 +22,8 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.errors import Conflict, Invalid, LakeError
+from catalog.refusals import explain, explained
 from catalog.summary import PARTICIPANTS, TRANSACTION
-from catalog.tables.answers import explain, explained
 from catalog.tables.commits import (
     TRANSACTION_PREFIX,
     Committer,

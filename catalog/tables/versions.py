@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 
 from catalog.errors import Invalid, LakeError, NotFound, Unavailable
-from catalog.tables.answers import explain, explained
+from catalog.refusals import explain, explained
 from catalog.tables.fileio import CommitIO, ObjectIO
 
 logger = logging.getLogger(__name__)

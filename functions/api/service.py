@@ -11,7 +11,7 @@ from aws_lambda_powertools.event_handler import Response
 
 from catalog import places
 from catalog.errors import NotFound
-from catalog.tables.answers import explained
+from catalog.refusals import explained
 from functions.api.app import JSON, answer, asked, lake, serve, unchanging
 from functions.api.models import Described, HealthOut, MetricsOut
 

@@ -115,7 +115,9 @@ def run_through(world: World, commit: Any, stop: Any, warm: bool, until: Any = N
             except LakeError:
                 pass
         second = world.sequencer()
-        size = second.catch_up([world.name("t")]).size
+        completed = second.catch_up([world.name("t")])
+        assert not completed.failed, f"step {step}: {completed.failed}"
+        size = completed.size
         assert acknowledged in (None, size), f"step {step}: an acknowledged run left nothing to do"
         assert_whole(world, table, commits)
         second.close()

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
-from catalog import errors
-from catalog.errors import KINDS, Decision, Internal, LakeError, Unverified, as_lake_error
+from catalog import errors, refusals
+from catalog.errors import (
+    KINDS,
+    Decision,
+    Denied,
+    Internal,
+    LakeError,
+    NotFound,
+    Unavailable,
+    Unverified,
+    as_lake_error,
+)
+from catalog.timeline import away
 
 
 def test_the_table_is_the_documented_one() -> None:
@@ -47,3 +59,32 @@ def test_a_stranger_becomes_internal_and_keeps_its_name(error: Exception) -> Non
     assert isinstance(known, Internal)
     assert type(error).__name__ in known.message
     assert as_lake_error(known) is known
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("AccessDenied", 403, Denied),
+        ("SignatureDoesNotMatch", 403, Denied),
+        ("EntityNotFoundException", 400, NotFound),
+        ("NoSuchKey", 404, NotFound),
+        ("SlowDown", 503, Unavailable),
+        ("ThrottlingException", 400, Unavailable),
+        ("InternalError", 500, Unavailable),
+        ("ValidationException", 400, Internal),
+    ],
+)
+def test_what_aws_refuses_is_said_in_the_lakes_own_words(code: str, status: int, expected: type[LakeError]) -> None:
+    answer = {"Error": {"Code": code, "Message": "because"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    for explained in (refusals.explained, away.explained):
+        with pytest.raises(expected, match=r"gold\.tides") as raised, explained("gold.tides"):
+            raise ClientError(answer, "GetTable")
+        assert raised.value.subject == "gold.tides"
+
+
+def test_no_answer_may_come_later_and_a_defect_passes_as_it_is() -> None:
+    for explained in (refusals.explained, away.explained):
+        with pytest.raises(Unavailable, match="try again"), explained("gold.tides"):
+            raise EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
+        with pytest.raises(KeyError), explained("gold.tides"):
+            raise KeyError("ours")
