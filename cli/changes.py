@@ -218,7 +218,7 @@ def _target(out: Path | None, follow: bool, stack: ExitStack) -> BinaryIO:
     """Stdout, or a file that is whole when it gets its name; one that is followed grows under it."""
     if out is None:
         return sys.stdout.buffer
-    from cli.exports import beside
+    from cli.row_exports import beside
 
     if follow:
         return stack.enter_context(out.open("wb"))

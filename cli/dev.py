@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.connect import DEFAULT_PORT, ask_embedded_cloud
+from cli.embedded import DEFAULT_PORT, ask_embedded_cloud
 from cli.output import Output
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from catalog.errors import KINDS, Denied, Invalid, LakeError, Unavailable
-from cli.connect import ask_embedded_cloud
+from cli.embedded import ask_embedded_cloud
 from cli.output import Output
 
 if TYPE_CHECKING:

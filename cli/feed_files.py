@@ -81,7 +81,7 @@ SIGNS = {"INSERT": "+", "UPDATE": "~", "DELETE": "-"}
 
 def text_lines(changes: ChangeSet, when: str) -> Iterator[str]:
     """For people: the commit, then a line for each change; of an update, the key and the columns that differ."""
-    from cli.exports import json_value
+    from cli.row_exports import json_value
 
     commit, shown = changes.commit, len(changes)
     count = f"{shown} of {changes.count} changes" if shown < changes.count else f"{shown} changes"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from catalog.errors import Invalid, NotFound, Unavailable
-from cli.connect import use_lake
+from cli.embedded import use_lake
 from cli.output import Output
 from spark_jobs.names import JOBS
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from catalog.errors import Invalid
-from cli.connect import use_lake
+from cli.embedded import use_lake
 from cli.output import Output
 
 if TYPE_CHECKING:

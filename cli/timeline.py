@@ -143,7 +143,7 @@ def export(
     to: Annotated[Path, typer.Argument(help="A directory to write, made if need be; `-` is a tar on stdout.")],
 ) -> None:
     """Copy the public log: checkpoint, keys, tiles and entries, as strangers' tools read it."""
-    from cli.export import Directory, Tar, copy_log
+    from cli.log_copies import Directory, Tar, copy_log
 
     with opened(context) as (lake, output):
         target = Tar(sys.stdout.buffer) if to == Path("-") else Directory(to)

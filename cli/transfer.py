@@ -87,8 +87,8 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier export left there.")] = False,
 ) -> None:
     """Export a table, or what it was at an earlier moment. Streams: memory does not grow with the table."""
-    from cli.exports import Target
-    from cli.exports import export as write
+    from cli.row_exports import Target
+    from cli.row_exports import export as write
 
     target = Target.of(path, format_)
     with opened(context) as (lake, output), counting("exporting") as tell:

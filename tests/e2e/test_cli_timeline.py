@@ -22,7 +22,7 @@ from catalog.merkle.tiles import ENTRIES, Tile, join_entries, split_entries
 from catalog.merkle.tree import leaf_hash, root
 from catalog.timeline import keys
 from catalog.timeline.store import Reader
-from cli.export import _cut
+from cli.log_copies import _cut
 from tests.e2e.cli_lake import ORIGIN, answer, run, running_lake, strandline
 
 TABLE = "sales.orders"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.settings import BASE, FUNCTIONS, PREFIX, STAGES, Settings, variable_of
-from cli.connect import DEFAULT_PORT
+from cli.embedded import DEFAULT_PORT
 from cli.endpoint import ENDPOINT, TOKEN
 from tools.reference.markdown import code, paragraph, table
 
