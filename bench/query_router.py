@@ -139,17 +139,20 @@ def _fill(house: Warehouse, scale: float) -> None:
             rows = pq.read_table(Path(folder) / f"{name}.parquet")
             tables.create(f"tpch.{name}", rows.schema)
             tables.insert(f"tpch.{name}", rows)
-    house.publish()
 
 
 class _spark:  # noqa: N801 - reads as a statement: with _spark(house) as spark
     """A local session that finds tables in the embedded Glue and reads their objects where we do."""
 
     def __init__(self, house: Warehouse) -> None:
-        assert house.fast is not None
-        self._objects = house.fast.url
+        self._objects = house.url
         settings = load_settings(
-            {**os.environ, "STRANDLINE_BUCKET": house.bucket, "AWS_ENDPOINT_URL": house.url, "AWS_REGION": "us-east-1"}
+            {
+                **os.environ,
+                "STRANDLINE_BUCKET": house.bucket,
+                "AWS_ENDPOINT_URL": house.glue_url,
+                "AWS_REGION": "us-east-1",
+            }
         )
         self._session = spark_session("bench", settings, local=True, long_lived=True)
 
