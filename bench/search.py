@@ -53,7 +53,7 @@ ORDER BY coalesce(1.0 / (60 + v.place), 0) + coalesce(1.0 / (60 + w.place), 0) D
 @suite("search")
 def run(quick: bool) -> Iterator[Figure]:
     with warehouse() as house:
-        yield from _nearest(house, 20_000 if quick else 100_000)
+        yield from _nearest(house, 10_000 if quick else 100_000)
         yield from _hybrid(house)
 
 

@@ -24,7 +24,9 @@ def tables(quick: bool) -> Iterator[Figure]:
     with _worlds() as world:
         yield from _inserts(world, 60 if quick else 300)
     with _worlds() as world:  # new endpoints: what the inserts left there would slow the next down
-        yield from _upserts(world(), 100_000 if quick else 1_000_000, 10_000 if quick else 100_000)
+        yield from _upserts(
+            world(), 100_000 if quick else 1_000_000, 10_000 if quick else 100_000, 1 if quick else REPEATS
+        )
 
 
 @contextmanager
@@ -65,10 +67,10 @@ def _inserts(world: Callable[[], peers.World], times: int) -> Iterator[Figure]:
     yield Figure("inserts in turn / lancedb's rate", (times / sum(ours)) / (times / sum(lance)), "x", detail=detail)
 
 
-def _upserts(world: peers.World, rows: int, upserted: int) -> Iterator[Figure]:
+def _upserts(world: peers.World, rows: int, upserted: int, repeats: int) -> Iterator[Figure]:
     shown = f"{upserted:,} rows into {rows:,}"
 
-    def median(prepare: Any, upsert: Any, name: str, *options: Any, times: int = REPEATS) -> dict[str, Any]:
+    def median(prepare: Any, upsert: Any, name: str, *options: Any, times: int = repeats) -> dict[str, Any]:
         """Of several runs, each on a new table in a new process: the one with the median time, the largest memory."""
         found = []
         for number in range(times):

@@ -44,8 +44,8 @@ def timeline(quick: bool) -> Iterator[Figure]:
         yield from _counted(running)
         with object_store(running) as store:
             yield _warm(store, 20 if quick else 60)
-        yield from _cost_of_proving(running)
-    yield from _at_size(100_000 if quick else 1_000_000)
+        yield from _cost_of_proving(running, 30 if quick else 100)
+    yield from _at_size(50_000 if quick else 1_000_000)
     yield from _growth([100, 1_000, 10_000] if quick else [100, 1_000, 10_000, 100_000, 1_000_000])
 
 
@@ -99,8 +99,8 @@ def _warm(store: ObjectStore, times: int) -> Figure:
     return Figure("10 leaves sequenced, warm, p50", p50(samples), "ms", 25, detail=detail, samples=samples)
 
 
-def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
-    """100 inserts, then one run of the sequencer. Staging an attestation is timeline work, too."""
+def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
+    """So many inserts, then one run of the sequencer. Staging an attestation is timeline work, too."""
     bucket = running.bucket()
     settings = _settings(running.url, bucket)
     s3, catalog = _client(running.url, "s3"), open_lake(settings).iceberg
@@ -118,7 +118,7 @@ def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
         tables = Tables(catalog, hook=hook)
         tables.create(name, rows.schema)
         before = running.counts().total()
-        for _ in range(100):
+        for _ in range(count):
             tables.insert(name, rows)
         return running.counts().total() - before
 
@@ -126,7 +126,7 @@ def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
         """The same by pyiceberg itself, unproven: what a commit costs where nobody counts requests."""
         table = open_catalog(settings).create_table(name, schema=rows.schema)
         before = running.counts().total()
-        for _ in range(100):
+        for _ in range(count):
             table.append(rows)
         return running.counts().total() - before
 
@@ -141,14 +141,18 @@ def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
         before = running.counts()
         outcome = sequencer.catch_up([name])
         asked = running.counts() - before
-        assert len(outcome.leaves) == 101, outcome
+        assert len(outcome.leaves) == count + 1, outcome
         ratio = (spent + asked.total()) / alone
         detail = {"commits_alone": alone, "commits": spent, "sequencer": dict(asked)}
         how = "attestations staged" if hook else "nothing staged"
-        yield Figure(f"requests of 100 proven commits / of the commits alone, {how}", ratio, "x", 1.4, detail=detail)
+        yield Figure(
+            f"requests of {count} proven commits / of the commits alone, {how}", ratio, "x", 1.4, detail=detail
+        )
         beside = {"pyiceberg": peer, "ours_proven": spent + asked.total()}
         against = (spent + asked.total()) / peer
-        yield Figure(f"requests of 100 proven commits / of pyiceberg's, unproven, {how}", against, "x", detail=beside)
+        yield Figure(
+            f"requests of {count} proven commits / of pyiceberg's, unproven, {how}", against, "x", detail=beside
+        )
     sequencer.close()
 
 
