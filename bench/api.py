@@ -37,7 +37,7 @@ print(used.ru_utime + used.ru_stime)
 
 @suite("api")
 def api(quick: bool) -> Iterator[Figure]:
-    yield from _cold(3 if quick else 7)
+    yield from _cold(2 if quick else 7)
     with EmbeddedCloud() as cloud:
         endpoint, token = cloud.addresses()["api"], cloud.token("admin")
         with Client(endpoint, token) as client:
@@ -47,7 +47,7 @@ def api(quick: bool) -> Iterator[Figure]:
         cloud.wait_until_idle()
         headers = {"Authorization": f"Bearer {token}"}
         yield _warm(endpoint, headers, 50 if quick else 300)
-        yield from _at_once(endpoint, headers, 10.0 if quick else 60.0)
+        yield from _at_once(endpoint, headers, 5.0 if quick else 60.0)
 
 
 def _warm(endpoint: str, headers: dict[str, str], count: int) -> Figure:

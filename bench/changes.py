@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from bench import tables_peers as peers
 from bench.children import alone
 from bench.harness import Figure, p50, stopwatch, suite
-from bench.timeline_world import ORIGIN, Cloud, cloud
+from bench.object_store import object_store
+from bench.timeline_world import ORIGIN, cloud
 
 REPEATS = 5
 
@@ -23,8 +24,8 @@ REPEATS = 5
 @suite("changes")
 def changes(quick: bool) -> Iterator[Figure]:
     yield from alone(_digests, 100_000 if quick else 1_000_000)
-    with cloud() as running:
-        yield from _feed(running, 10_000 if quick else 100_000)
+    with cloud() as running, object_store(running) as store:
+        yield from _feed(peers.World(running.url, store.url, store.bucket()), 10_000 if quick else 100_000)
 
 
 def ten_columns(rows: int) -> pa.Table:
@@ -96,7 +97,7 @@ def _cpu(work: Callable[[], Any]) -> tuple[float, float]:
     return min(found)
 
 
-def _feed(running: Cloud, rows: int) -> Iterator[Figure]:
+def _feed(world: peers.World, rows: int) -> Iterator[Figure]:
     """An upsert of so many rows, half of them new, read back as its changes: with proof and without."""
     from catalog.changes import changes as read
     from catalog.changes import from_ipc, to_ipc, verify
@@ -108,7 +109,6 @@ def _feed(running: Cloud, rows: int) -> Iterator[Figure]:
     from catalog.tables.manager import Tables
     from catalog.timeline.leaf import Leaf
 
-    world = peers.World(running.url, running.bucket())
     tables, signer = Tables(world.glue()), Ed25519Signer.generate(ORIGIN)
     tables.create("bench.feed", peers.base(1).schema, mode="mor", key=["id"])
     first = tables.insert("bench.feed", peers.base(2 * rows))

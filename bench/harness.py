@@ -20,6 +20,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.object_store import described
+
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
     *("slatedb", "pyiceberg", "pyarrow", "datafusion", "pyspark", "lancedb", "moto"),
@@ -220,6 +222,7 @@ def machine() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "system": platform.platform(),
+        "object_store": described(),
         "packages": {name: version(name) for name in PACKAGES},
     }
 

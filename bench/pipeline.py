@@ -43,9 +43,9 @@ def pipeline(quick: bool) -> Iterator[Figure]:
         lake = open_lake(settings)
         with spark_session("bench", settings, local=True, long_lived=True) as spark:
             spark.sparkContext.setLogLevel("ERROR")
-            yield _row_digest(spark, 500_000 if quick else 4_000_000)
-            yield from _notes(spark, lake, 2_000 if quick else int(os.environ.get("BENCH_NOTES", USUAL)))
-            yield from _compaction(spark, lake, 200 if quick else 2_000)
+            yield _row_digest(spark, 250_000 if quick else 4_000_000)
+            yield from _notes(spark, lake, 600 if quick else int(os.environ.get("BENCH_NOTES", USUAL)))
+            yield from _compaction(spark, lake, 60 if quick else 2_000)
 
 
 def _row_digest(spark: SparkSession, count: int) -> Figure:

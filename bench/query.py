@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from bench.harness import Figure, Plot, suite
+from bench.object_store import KEYS
 from bench.query_world import Warehouse, warehouse
 from bench.tpch import QUERIES, TABLES, generate
 from catalog.query.queries import Queries
@@ -64,7 +65,6 @@ def _tpch(house: Warehouse, scale: float) -> Iterator[Figure]:
             rows = pq.read_table(Path(folder) / f"{name}.parquet")
             tables.create(f"tpch.{name}", rows.schema)
             tables.insert(f"tpch.{name}", rows)
-        house.publish()
         duck = duckdb.connect()
         duck.execute("SET threads = 2")
         for name in TABLES:
@@ -130,20 +130,18 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
         if part == 0:
             tables.create("bench.tides", batch.schema)
         tables.insert("bench.tides", batch)
-    house.publish()
-    assert house.fast is not None
     queries = house.reader()
     wanted = iter(rng.integers(0, rows, 400).tolist())
 
     def ours() -> int:
         return queries.run("SELECT * FROM bench.tides WHERE id = $1", parameters=[next(wanted)]).table().num_rows
 
-    table = house.tables(fast=True).load("bench.tides")
+    table = house.tables().load("bench.tides")
     options = {
-        "aws_endpoint_url": house.fast.url,
-        "aws_access_key_id": "bench",
-        "aws_secret_access_key": "x",
-        "aws_region": "us-east-1",
+        "aws_endpoint_url": house.url,
+        "aws_access_key_id": KEYS["access"],
+        "aws_secret_access_key": KEYS["secret"],
+        "aws_region": KEYS["region"],
         "aws_allow_http": "true",
     }
 
@@ -155,7 +153,7 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
     for call in (ours, theirs):
         for _ in range(8):
             call()
-    house.fast.gets()
+    house.store.gets()
     samples: dict[str, list[float]] = {"ours": [], "polars": []}
     gets = 0
     for _ in range(40):
@@ -163,7 +161,7 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
             began = time.perf_counter()
             call()
             samples[name].append(time.perf_counter() - began)
-            found = house.fast.gets()
+            found = house.store.gets()
             if name == "ours":
                 gets = max(gets, sum(n for path, n in found.items() if "/data/" in path))
     mine, polars = median(samples["ours"]), median(samples["polars"])
@@ -172,11 +170,11 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
     yield Figure("warm point query", mine / polars, "x polars", 1.3, detail=detail, samples=ratios)
     yield Figure("warm point query, data GETs", gets, "requests", 2)
     cold = house.reader()
-    house.fast.gets()
+    house.store.gets()
     answer = cold.run("SELECT count(*) FROM bench.tides")
     assert answer.table().column(0).to_pylist() == [rows]
     assert answer.route is Route.METADATA
-    read = sum(n for path, n in house.fast.gets().items() if "/data/" in path)
+    read = sum(n for path, n in house.store.gets().items() if "/data/" in path)
     yield Figure("COUNT(*), data GETs", read, "requests", 0)
 
 
@@ -188,7 +186,6 @@ def _plan(house: Warehouse, files: int) -> Iterator[Figure]:
     step = files // 10
     for start in range(0, files, step):
         tables.committer.write("bench.many", lambda planner, at=start: Delta(added=tuple(made[at : at + step])))
-    house.publish()
     text = "SELECT sum(day) FROM bench.many WHERE id BETWEEN $1 AND $2"
 
     def explain(queries: Queries, first: int) -> int:
@@ -218,7 +215,6 @@ def _growth(house: Warehouse, sizes: list[int]) -> Iterator[Figure]:
                 "bench.grown", pa.table({"id": ids, "metres": pa.array(np.random.default_rng(7).random(1000))})
             )
         written = size
-        house.publish()
         queries = house.reader()
         for name, text in asked.items():
             queries.run(text).table()

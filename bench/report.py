@@ -15,12 +15,13 @@ TAKEN_ON = """## What they were taken on
 Nothing here leaves the machine. So figures over S3 say how engines compare and how many requests they send, not
 what AWS would take.
 
-- **Requests, commits, upserts, changes, jobs**: the embedded cloud's API server (moto in memory, in a process
-  of its own), with conditional writes made atomic and Glue's `VersionId` enforced (`infra/local/hardening.py`).
-  Ours and the peers use the same endpoint in the same run.
-- **Queries, search**: moto spends milliseconds of CPU on every request, so what is read is served from memory
-  by a plain HTTP server in a process of its own (`bench/query_world.py`), to us and to the peer alike.
-  DuckDB has no S3 client offline: it reads the same bytes as local files, which is in its favour.
+- **Inserts, upserts, changes, queries, search, the router, ten leaves sequenced**: objects are written to and read
+  from an S3 server that the line above names, in a process of its own, its data in memory: `bench/object_store.py`.
+  It enforces conditional writes. Ours and the peers use the same endpoint in the same run. DuckDB has no S3 client
+  offline: it reads the same bytes as local files, which is in its favour. GETs of data are counted in its log.
+- **All other counts of requests, jobs, ingestion, the API, and Glue everywhere**: the embedded cloud's API server
+  (moto in memory, in a process of its own), with conditional writes made atomic and Glue's `VersionId` enforced
+  (`infra/local/hardening.py`). It spends milliseconds of CPU on every request, the same for us and for the peers.
 - **The timeline at size**: SlateDB in memory; its requests are counted against the embedded cloud.
 
 `spread` is the middle eight tenths of the samples behind a figure, or of the values of several rounds; a count
@@ -53,6 +54,7 @@ def _machine(reports: list[dict[str, Any]]) -> Iterator[str]:
         m = report["machine"]
         packages = ", ".join(f"{name} {version}" for name, version in m["packages"].items())
         told = f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; {m['system']}; Python {m['python']}; {packages}"
+        told += f"; objects on {m['object_store']}" if "object_store" in m else ""
         seen.setdefault(told, []).append(report["suite"])
     for told, suites in seen.items():
         yield f"- {', '.join(suites)}: {told}"

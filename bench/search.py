@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import numpy as np
 import pyarrow as pa
 
@@ -54,13 +53,13 @@ ORDER BY coalesce(1.0 / (60 + v.place), 0) + coalesce(1.0 / (60 + w.place), 0) D
 @suite("search")
 def run(quick: bool) -> Iterator[Figure]:
     with warehouse() as house:
-        yield from _nearest(house, 20_000 if quick else 100_000)
+        yield from _nearest(house, 10_000 if quick else 100_000)
         yield from _hybrid(house)
 
 
 def _nearest(house: Warehouse, rows: int) -> Iterator[Figure]:
     texts = _texts(rows)
-    writer = _vectors(house, house.url)
+    writer = _vectors(house)
     house.tables().create(TABLE, {"id": "long", "text": "string"}, key=["id"])
     house.tables().insert(TABLE, pa.table({"id": np.arange(rows), "text": texts}))
     began = time.perf_counter()
@@ -69,12 +68,11 @@ def _nearest(house: Warehouse, rows: int) -> Iterator[Figure]:
     head = writer.maintain(f"{TABLE}.text")
     indexed = time.perf_counter()
     assert head.newest is not None
-    house.publish()
     vectors, queries = _reader(house)
     model = WordLlamaEmbedder()
     asked = model.embed([" ".join(_sentence(random.Random(-number - 1))) for number in range(TURNS)])
     right = _exact(model.embed(texts), asked)
-    peer = Lance(_settings(house, house.fast_url), None).open(head.id, head.newest.version)
+    peer = Lance(_settings(house), None).open(head.id, head.newest.version)
     ours, theirs, our_hits, their_hits = list[float](), list[float](), 0, 0
     for number, vector in enumerate(asked):
         given = [float(one) for one in vector]
@@ -107,8 +105,7 @@ def _hybrid(house: Warehouse) -> Iterator[Figure]:
     texts, questions = labelled()
     house.tables().create(LABELLED, {"id": "long", "text": "string"}, key=["id"])
     house.tables().insert(LABELLED, pa.table({"id": np.arange(len(texts)), "text": texts}))
-    _vectors(house, house.url).create(LABELLED, "text")
-    house.publish()
+    _vectors(house).create(LABELLED, "text")
     _, queries = _reader(house)
     scores = {
         name: [_score(queries, sql, question) for question in questions]
@@ -162,21 +159,17 @@ def _exact(rows: Any, asked: Any) -> list[set[int]]:
     return [set(map(int, row)) for row in nearest]
 
 
-def _settings(house: Warehouse, url: str) -> Settings:
-    return Settings(stage="dev", region="us-east-1", endpoint_url=url, bucket=house.bucket, origin=ORIGIN)
+def _settings(house: Warehouse) -> Settings:
+    return Settings(stage="dev", region="us-east-1", endpoint_url=house.url, bucket=house.bucket, origin=ORIGIN)
 
 
-def _vectors(house: Warehouse, url: str, *, fast: bool = False) -> Vectors:
-    s3 = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
-    return Vectors(_settings(house, url), s3, house.tables(fast=fast))
+def _vectors(house: Warehouse) -> Vectors:
+    return Vectors(_settings(house), house.s3(), house.tables())
 
 
 def _reader(house: Warehouse) -> tuple[Vectors, Queries]:
-    """Vectors and queries that read from the fast store alone, but for the catalog."""
-    vectors = _vectors(house, house.fast_url, fast=True)
-    client = boto3.client("s3", endpoint_url=house.url, region_name="us-east-1")
-    attestations = Attestations(client, house.bucket)
-    tables, timeline = house.tables(fast=True), _timeline(house, attestations)
+    vectors, attestations = _vectors(house), Attestations(house.s3(), house.bucket)
+    tables, timeline = house.tables(), _timeline(house, attestations)
     queries = Queries(
         tables, lambda: timeline, attestations, limits=Limits(6 << 30, 300.0), ranking=lambda: vectors.ranking
     )
@@ -185,7 +178,7 @@ def _reader(house: Warehouse) -> tuple[Vectors, Queries]:
 
 def _timeline(house: Warehouse, attestations: Attestations) -> Timeline:
     """All tables sequenced, and a reader: warm, a query asks nobody which snapshot is the newest."""
-    settings = _settings(house, house.url)
+    settings = _settings(house)
     place = Place.from_settings(settings)
     sequencer = Sequencer(
         place,

@@ -5,13 +5,15 @@ Every engine runs in a process of its own, the endpoint in another; rows, keys a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bench import tables_peers as peers
 from bench.children import alone
 from bench.harness import Figure, Plot, p50, suite
-from bench.timeline_world import Cloud, cloud
+from bench.object_store import object_store
+from bench.timeline_world import cloud
 
 MB = 1 << 20
 REPEATS = 3
@@ -19,16 +21,22 @@ REPEATS = 3
 
 @suite("tables")
 def tables(quick: bool) -> Iterator[Figure]:
-    with cloud() as running:
-        yield from _inserts(running, 60 if quick else 300)
-    with cloud() as running:  # a new endpoint: what the inserts left there would slow the next down
-        yield from _upserts(running, 100_000 if quick else 1_000_000, 10_000 if quick else 100_000)
+    with _worlds() as world:
+        yield from _inserts(world, 60 if quick else 300)
+    with _worlds() as world:  # new endpoints: what the inserts left there would slow the next down
+        yield from _upserts(
+            world(), 100_000 if quick else 1_000_000, 10_000 if quick else 100_000, 1 if quick else REPEATS
+        )
 
 
-def _inserts(running: Cloud, times: int) -> Iterator[Figure]:
-    def world() -> peers.World:
-        return peers.World(running.url, running.bucket())
+@contextmanager
+def _worlds() -> Iterator[Callable[[], peers.World]]:
+    """Each call gives a new bucket at the same endpoints."""
+    with cloud() as running, object_store(running) as store:
+        yield lambda: peers.World(running.url, store.url, store.bucket())
 
+
+def _inserts(world: Callable[[], peers.World], times: int) -> Iterator[Figure]:
     ours = alone(peers.our_inserts, world(), times)
     plain = alone(peers.iceberg_inserts, world(), times)
     rate, other = times / sum(ours), times / sum(plain)
@@ -59,11 +67,10 @@ def _inserts(running: Cloud, times: int) -> Iterator[Figure]:
     yield Figure("inserts in turn / lancedb's rate", (times / sum(ours)) / (times / sum(lance)), "x", detail=detail)
 
 
-def _upserts(running: Cloud, rows: int, upserted: int) -> Iterator[Figure]:
-    world = peers.World(running.url, running.bucket())
+def _upserts(world: peers.World, rows: int, upserted: int, repeats: int) -> Iterator[Figure]:
     shown = f"{upserted:,} rows into {rows:,}"
 
-    def median(prepare: Any, upsert: Any, name: str, *options: Any, times: int = REPEATS) -> dict[str, Any]:
+    def median(prepare: Any, upsert: Any, name: str, *options: Any, times: int = repeats) -> dict[str, Any]:
         """Of several runs, each on a new table in a new process: the one with the median time, the largest memory."""
         found = []
         for number in range(times):

@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.children import peak_memory
+from bench.object_store import KEYS
 
-KEYS = {"access": "bench", "secret": "x", "region": "us-east-1"}
 THREADS = 50
 
 
 @dataclass(frozen=True)
 class World:
-    """Where to write: an endpoint and a bucket of its own."""
+    """Where to write: Glue's endpoint, that of the objects, and a bucket of its own there."""
 
+    glue_url: str
     url: str
     bucket: str
 
@@ -34,9 +35,9 @@ class World:
         from pyiceberg.catalog.glue import GlueCatalog
 
         properties = {"warehouse": f"s3://{self.bucket}/tables"}
-        for service in ("glue", "s3"):
+        for service, url in (("glue", self.glue_url), ("s3", self.url)):
             properties |= {
-                f"{service}.endpoint": self.url,
+                f"{service}.endpoint": url,
                 f"{service}.region": KEYS["region"],
                 f"{service}.access-key-id": KEYS["access"],
                 f"{service}.secret-access-key": KEYS["secret"],

@@ -16,6 +16,7 @@ import pyarrow as pa
 from botocore.config import Config
 
 from bench.harness import Figure, Plot, p50, stopwatch, suite
+from bench.object_store import ObjectStore, object_store
 from bench.timeline_world import ORIGIN, Cloud, CountedDatabase, Log, MemoryS3, cloud, leaves
 from catalog.events import SilentBus
 from catalog.lake import open_lake
@@ -40,9 +41,11 @@ GIB = 1 << 30
 def timeline(quick: bool) -> Iterator[Figure]:
     yield from _in_memory()
     with cloud() as running:
-        yield from _on_the_cloud(running, quick)
-        yield from _cost_of_proving(running)
-    yield from _at_size(100_000 if quick else 1_000_000)
+        yield from _counted(running)
+        with object_store(running) as store:
+            yield _warm(store, 20 if quick else 60)
+        yield from _cost_of_proving(running, 30 if quick else 100)
+    yield from _at_size(50_000 if quick else 1_000_000)
     yield from _growth([100, 1_000, 10_000] if quick else [100, 1_000, 10_000, 100_000, 1_000_000])
 
 
@@ -65,9 +68,9 @@ def _in_memory() -> Iterator[Figure]:
     yield Figure("leaves sequenced, in memory", 10_000 / seconds(), "leaves/s", 5000, "higher", detail)
 
 
-def _on_the_cloud(running: Cloud, quick: bool) -> Iterator[Figure]:
+def _counted(running: Cloud) -> Iterator[Figure]:
     bucket = running.bucket()
-    sequencer = _sequencer(_place(running, bucket), _client(running, "s3"), bucket)
+    sequencer = _sequencer(_place(running.url, bucket), _client(running.url, "s3"), bucket)
     before = running.counts()["s3 PUT"]
     for first in range(0, 10_000, 1000):
         sequencer.append(leaves(first, 1000))
@@ -77,23 +80,30 @@ def _on_the_cloud(running: Cloud, quick: bool) -> Iterator[Figure]:
     before = running.counts()["s3 PUT"]
     sequencer.append(leaves(10_000, 1))
     yield Figure("PUTs, one leaf alone", running.counts()["s3 PUT"] - before, "", 5)
+    sequencer.close()
 
+
+def _warm(store: ObjectStore, times: int) -> Figure:
+    bucket = store.bucket()
+    sequencer = _sequencer(_place(store.url, bucket), _client(store.url, "s3"), bucket)
+    for first in range(0, 10_000, 1000):
+        sequencer.append(leaves(first, 1000))
     samples = []
-    for first in range(10_001, 10_001 + (20 if quick else 60) * 10, 10):
+    for first in range(10_000, 10_000 + times * 10, 10):
         batch = leaves(first, 10)
         with stopwatch() as seconds:
             sequencer.append(batch)
         samples.append(seconds() * 1000)
     sequencer.close()
     detail: dict[str, object] = {"min": min(samples)}
-    yield Figure("10 leaves sequenced, warm, p50", p50(samples), "ms", 25, detail=detail, samples=samples)
+    return Figure("10 leaves sequenced, warm, p50", p50(samples), "ms", 25, detail=detail, samples=samples)
 
 
-def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
-    """100 inserts, then one run of the sequencer. Staging an attestation is timeline work, too."""
+def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
+    """So many inserts, then one run of the sequencer. Staging an attestation is timeline work, too."""
     bucket = running.bucket()
-    settings = _settings(running, bucket)
-    s3, catalog = _client(running, "s3"), open_lake(settings).iceberg
+    settings = _settings(running.url, bucket)
+    s3, catalog = _client(running.url, "s3"), open_lake(settings).iceberg
     attestations = Attestations(s3, bucket)
     rows = pa.table({"id": pa.array(range(100), pa.int64())})
 
@@ -108,7 +118,7 @@ def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
         tables = Tables(catalog, hook=hook)
         tables.create(name, rows.schema)
         before = running.counts().total()
-        for _ in range(100):
+        for _ in range(count):
             tables.insert(name, rows)
         return running.counts().total() - before
 
@@ -116,7 +126,7 @@ def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
         """The same by pyiceberg itself, unproven: what a commit costs where nobody counts requests."""
         table = open_catalog(settings).create_table(name, schema=rows.schema)
         before = running.counts().total()
-        for _ in range(100):
+        for _ in range(count):
             table.append(rows)
         return running.counts().total() - before
 
@@ -124,21 +134,25 @@ def _cost_of_proving(running: Cloud) -> Iterator[Figure]:
     # Its objects are kept apart from the writer's, as in a process of its own: it has seen none of them.
     elsewhere = open_lake(settings).iceberg
     elsewhere.properties["s3.max-attempts"] = "4"
-    sequencer = _sequencer(_place(running, bucket), s3, bucket, elsewhere)
+    sequencer = _sequencer(_place(running.url, bucket), s3, bucket, elsewhere)
     for name, hook in (("sales.staged", stage), ("sales.unstaged", None)):
         sequencer.catch_up([])
         spent = commits(name, hook)
         before = running.counts()
         outcome = sequencer.catch_up([name])
         asked = running.counts() - before
-        assert len(outcome.leaves) == 101, outcome
+        assert len(outcome.leaves) == count + 1, outcome
         ratio = (spent + asked.total()) / alone
         detail = {"commits_alone": alone, "commits": spent, "sequencer": dict(asked)}
         how = "attestations staged" if hook else "nothing staged"
-        yield Figure(f"requests of 100 proven commits / of the commits alone, {how}", ratio, "x", 1.4, detail=detail)
+        yield Figure(
+            f"requests of {count} proven commits / of the commits alone, {how}", ratio, "x", 1.4, detail=detail
+        )
         beside = {"pyiceberg": peer, "ours_proven": spent + asked.total()}
         against = (spent + asked.total()) / peer
-        yield Figure(f"requests of 100 proven commits / of pyiceberg's, unproven, {how}", against, "x", detail=beside)
+        yield Figure(
+            f"requests of {count} proven commits / of pyiceberg's, unproven, {how}", against, "x", detail=beside
+        )
     sequencer.close()
 
 
@@ -245,14 +259,14 @@ def _rss() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _client(running: Cloud, service: str) -> Any:
+def _client(url: str, service: str) -> Any:
     config = Config(max_pool_connections=32, s3={"addressing_style": "path"})
-    return boto3.client(service, endpoint_url=running.url, region_name="us-east-1", config=config)
+    return boto3.client(service, endpoint_url=url, region_name="us-east-1", config=config)
 
 
-def _place(running: Cloud, bucket: str) -> Place:
-    return Place.from_settings(_settings(running, bucket))
+def _place(url: str, bucket: str) -> Place:
+    return Place.from_settings(_settings(url, bucket))
 
 
-def _settings(running: Cloud, bucket: str) -> Settings:
-    return Settings(stage="dev", region="us-east-1", endpoint_url=running.url, bucket=bucket)
+def _settings(url: str, bucket: str) -> Settings:
+    return Settings(stage="dev", region="us-east-1", endpoint_url=url, bucket=bucket)

@@ -170,6 +170,7 @@ def cloud() -> Iterator[Any]:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
     process.start()
+    theirs.close()  # so that its end is seen here
     url = ours.recv()
     before = dict(os.environ)
     os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -193,6 +194,12 @@ class Cloud:
         found: Counter[str] = self._pipe.recv()
         return found
 
+    def gets(self) -> Counter[str]:
+        """How often each path of S3 was read since the last call."""
+        self._pipe.send("gets")
+        found: Counter[str] = self._pipe.recv()
+        return found
+
     def bucket(self) -> str:
         name = f"lake-{uuid4().hex[:12]}"
         self._pipe.send(name)
@@ -206,9 +213,14 @@ def _serve(pipe: Any) -> None:
     server = ApiServer()
     server.start()
     pipe.send(server.endpoint.url)
+    seen = 0
     while (asked := pipe.recv()) is not None:
         if asked == "counts":
             pipe.send(server.log.counts())
+        elif asked == "gets":
+            read = server.log.since(seen, lambda one: one.service == "s3" and one.action == "GET")
+            seen = server.log.mark()
+            pipe.send(Counter(one.path for one in read))
         else:
             server.endpoint.client("s3", "embedded-cloud").create_bucket(Bucket=asked)
             pipe.send(None)
