@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import signal
+import sys
 
 import bench
 from bench import report
@@ -30,6 +32,7 @@ def main() -> None:
     if asked.rounds < 1:
         parser.error("at least one round")
     if not asked.report:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and their data go with us
         built()  # before any suite's clock runs
         for name, figures in run(asked.suites or sorted(SUITES), asked.quick, asked.rounds).items():
             print(f"\n{name}")
