@@ -34,7 +34,7 @@ class Lance:
     def __init__(self, settings: Settings, s3: Any) -> None:
         self._settings, self._s3 = settings, s3
         self._where = f"s3://{settings.bucket}/{places.VECTORS}"
-        self._opened = lru_cache(maxsize=OPEN_VERSIONS)(self.open)
+        self._opened = lru_cache(maxsize=OPEN_VERSIONS)(self._open)
         self._opened_to_ask = lru_cache(maxsize=OPEN_VERSIONS)(self._open_to_ask)
 
     @cached_property
@@ -79,15 +79,21 @@ class Lance:
     def drop(self, id_: str) -> None:
         self._call(id_, lambda: self._db.drop_table(id_, ignore_missing=True))
 
-    def at(self, id_: str, version: int) -> Any:
-        """A version to read from, kept open: what Lance has loaded of it serves the next search too."""
-        return self._opened(id_, version)
+    def at(self, id_: str, version: int, manifest_sha256: str) -> Any:
+        """A version to read from, kept open: what Lance has loaded of it serves the next search too.
 
-    def to_ask(self, id_: str, version: int) -> Any:
+        It is known by its manifest's digest: a table that was dropped and made anew counts from one again.
+        """
+        return self._opened(id_, version, manifest_sha256)
+
+    def to_ask(self, id_: str, version: int, manifest_sha256: str) -> Any:
         """The same for `asked`: a table whose queries are coroutines."""
-        return self._opened_to_ask(id_, version)
+        return self._opened_to_ask(id_, version, manifest_sha256)
 
-    def _open_to_ask(self, id_: str, version: int) -> Any:
+    def _open(self, id_: str, version: int, _manifest_sha256: str) -> Any:
+        return self.open(id_, version)
+
+    def _open_to_ask(self, id_: str, version: int, _manifest_sha256: str) -> Any:
         import lancedb
 
         async def opened() -> Any:

@@ -92,7 +92,7 @@ class Ranking:
         vector = self._embed(at.embedder, asked) if isinstance(asked, str) else np.asarray(asked, np.float32)
         if len(vector) != at.dimensions:
             raise Invalid(f"the vector has {len(vector)} dimensions, those of {at.id} have {at.dimensions}")
-        table = self._lance.to_ask(at.id, at.version)
+        table = self._lance.to_ask(at.id, at.version, at.manifest_sha256)
         query = table.query().nearest_to(vector).column(VECTOR).distance_type("cosine")
         query = query.bypass_vector_index() if k is None else query.maximum_nprobes(0).minimum_nprobes(PROBES)
         return self._found(at, query, min(k or at.rows, at.rows), where, [*columns, DISTANCE])
@@ -108,7 +108,7 @@ class Ranking:
             asked = PhraseQuery(words[1:-1], at.column)
         else:
             asked = MatchQuery(words, at.column, operator=FullTextOperator.AND if every else FullTextOperator.OR)
-        query = self._lance.to_ask(at.id, at.version).query().nearest_to_text(asked)
+        query = self._lance.to_ask(at.id, at.version, at.manifest_sha256).query().nearest_to_text(asked)
         return self._found(at, query, at.rows, where, [*columns, SCORE])
 
     def _found(self, at: Ranked, query: Any, limit: int, where: str | None, columns: Sequence[str]) -> pa.Table:
