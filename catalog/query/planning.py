@@ -124,7 +124,7 @@ def plan(
     for view in views:
         session.add_view(view.database, view.table, view.sql)
     for function in searches.placeholders():
-        session.add_function(function.name, function.arguments, function.result, function.call)
+        session.add_function(function.name, function.arguments, function.result, function.call, known=False)
     frame = session.plan(text, parameters)
     schema = frame.schema()
     names = {one.name: tuple(one.bound.relation.arrow.names) for one in placed}

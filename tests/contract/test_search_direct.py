@@ -395,6 +395,12 @@ def test_a_remembered_plan_is_of_these_snapshots(world: World) -> None:
     assert alone, found
 
 
+def test_what_a_search_will_say_is_not_planned_with(world: World) -> None:
+    """The planner sees that only the row 7 is meant, and would ask for its distance before there is one."""
+    inner = f"SELECT id, embedding <-> 'soup' AS d FROM {TABLE} WHERE id IN (SELECT 7)"
+    assert rows_of(world.direct.run(f"SELECT id FROM ({inner}) AS e WHERE d IS NOT NULL")) == [(7,)]
+
+
 def test_rows_that_are_equally_far_all_come(world: World) -> None:
     lake, name = world.lake, "silver.twins"
     lake.tables.create(name, {"id": "long", "text": "string"}, mode="mor", key=["id"])
