@@ -80,10 +80,16 @@ class Session:
         self._context.catalog().schema(database).register_table(table, view)
 
     def add_function(
-        self, name: str, arguments: list[pa.DataType], result: pa.DataType, call: Callable[..., Any]
+        self,
+        name: str,
+        arguments: list[pa.DataType],
+        result: pa.DataType,
+        call: Callable[..., Any],
+        *,
+        known: bool = True,
     ) -> None:
-        """A function of rows, by columns: what a search said of each."""
-        self._context.register_udf(udf(call, arguments, result, "stable", name))
+        """A function of rows, by columns: what a search said of each. `known`: its values may be planned with."""
+        self._context.register_udf(udf(call, arguments, result, "stable" if known else "volatile", name))
 
     def _make(self, database: str) -> None:
         if database not in self._schemas:

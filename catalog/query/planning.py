@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from catalog.query import metadata_answers, searching
 from catalog.query.binding import Binding, Bound, Caller
-from catalog.query.engine import Limits, Parameters, Session, quoted
+from catalog.query.direct import Direct, direct
+from catalog.query.engine import Limits, Session, quoted
 from catalog.query.inventory import Inventory
 from catalog.query.predicates import Mask, Verdict
 from catalog.query.routing import Explanation, TableEstimate, choose, only_here
@@ -81,7 +83,7 @@ class Plan:
     placed: tuple[Placed, ...]
     views: tuple[View, ...]
     text: str
-    parameters: Parameters
+    parameters: Mapping[str, Any]
     schema: pa.Schema
     scans: dict[str, Scan]
     verdicts: dict[str, Verdict]
@@ -89,12 +91,22 @@ class Plan:
     explanation: Explanation
     exact_decimals: bool
     searches: Searches
+    direct: Direct | None = None
+
+    def unbound(self) -> Plan:
+        """The same to be kept, with none of the lists of files that it was bound to."""
+        return replace(self, binding=Binding(None, None, {}, {}), placed=(), searches=Searches())
+
+    def bound_again(self, binding: Binding, rules: Callable[[str], Rules | None], searches: Searches) -> Plan:
+        """An `unbound` one, for the same text over the same snapshots under the same rules."""
+        placed, _, _ = _place(self.statement, binding, rules, searches)
+        return replace(self, binding=binding, placed=placed, searches=searches)
 
 
 def plan(
     statement: Statement,
     binding: Binding,
-    parameters: Parameters,
+    parameters: Mapping[str, Any],
     rules: Callable[[str], Rules | None],
     limits: Limits,
     *,
@@ -104,7 +116,6 @@ def plan(
 ) -> Plan:
     """Plans the query over empty tables. Invalid with the engine's reason when it makes no sense. No request."""
     placed, views, text = _place(statement, binding, rules, searches)
-    parameters = searches.without_vectors(parameters) if searches else parameters
     placed = tuple(_with_inventory(one, checked or {}) for one in placed)
     decimals = _exact_decimals(placed)
     session = Session(memory_bytes=limits.memory_bytes, exact_decimals=decimals, recursive=statement.recursive)
@@ -113,7 +124,7 @@ def plan(
     for view in views:
         session.add_view(view.database, view.table, view.sql)
     for function in searches.placeholders():
-        session.add_function(function.name, function.arguments, function.result, function.call)
+        session.add_function(function.name, function.arguments, function.result, function.call, known=False)
     frame = session.plan(text, parameters)
     schema = frame.schema()
     names = {one.name: tuple(one.bound.relation.arrow.names) for one in placed}
@@ -130,8 +141,9 @@ def plan(
     explanation = choose(estimates, limits, answered=ready is not None, limit_bytes=limit_bytes)
     if searches:
         explanation = only_here(explanation, searches.reason())
+    short = None if views else direct(statement.tree, searches, parameters)
     made = (statement, binding, placed, views, text, parameters, schema, scans, verdicts, ready)
-    return Plan(*made, explanation, decimals, searches)
+    return Plan(*made, explanation, decimals, searches, short)
 
 
 def _place(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 from uuid import uuid4
 
@@ -43,6 +44,7 @@ __all__ = ["Queries", "Rules"]
 
 logger = logging.getLogger(__name__)
 
+KEPT_PLANS = 256
 Engine = Literal["auto", "lambda", "spark"]
 
 
@@ -64,17 +66,40 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class _Asked:
-    """A query that was read and bound; `began` is when."""
+    """A query that was read and bound; `began` is when. `rules`: by table, as they were then."""
 
+    sql: str
+    options: Options
     statement: Statement
     binding: Binding
-    parameters: Parameters
-    caller: Caller | None
-    limits: Limits
-    limit_bytes: int | None
-    began: float
-    request: tuple[Any, ...]
+    rules: Mapping[str, Rules | None]
     searches: Searches
+    given: Mapping[str, Any]
+    """The parameters that are the engine's."""
+    limits: Limits
+    began: float
+
+    @property
+    def caller(self) -> Caller | None:
+        return self.options.get("caller")
+
+    @property
+    def request(self) -> tuple[Any, ...]:
+        as_of = self.options.get("as_of")
+        plain = _plain(self.options.get("parameters"))
+        return self.sql, plain, None if as_of is None else str(as_of), self.options.get("fresh", False)
+
+    @cached_property
+    def state(self) -> Hashable:
+        """All of the lake and of the caller that the plan and the answer depend on."""
+        tables = sorted(self.binding.tables.items(), key=lambda item: (item[0][0], str(item[0][1])))
+        snapshots = tuple(
+            (name, str(own), bound.relation.metadata.table_uuid, bound.relation.snapshot_id, str(bound.relation.schema))
+            for (name, own), bound in tables
+        )
+        rules = tuple(repr(self.rules.get(name)) for name, *_ in snapshots)
+        roles = tuple(map(str, self.caller.roles)) if self.caller is not None else None
+        return snapshots, roles, rules, self.searches.versions()
 
 
 class Queries:
@@ -105,6 +130,7 @@ class Queries:
         self._binder = Binder(tables, timeline, lambda: bool(published().note))
         self._execution = Execution(tables, timeline, attestations)
         self._cache = ResultCache()
+        self._plans: dict[Hashable, Plan] = {}
 
     def run(self, sql: str, *, verify: bool = False, **options: Unpack[Options]) -> Answer:
         """Answers one SELECT in this process. `EXPLAIN ROUTE SELECT …` is answered with the explanation, a line a row.
@@ -239,49 +265,51 @@ class Queries:
 
     def _read(self, sql: str, options: Options) -> _Asked:
         began, statement = time.monotonic(), parse(sql)
-        parameters, caller, as_of = options.get("parameters"), options.get("caller"), options.get("as_of")
-        fresh = options.get("fresh", False)
-        binding = self._binder.bind(statement.refs, as_of, fresh, caller)
-        return _Asked(
-            statement,
-            binding,
-            parameters,
-            caller,
-            options.get("limits") or self.limits,
-            options.get("limit_bytes"),
-            began,
-            (sql, _plain(parameters), None if as_of is None else str(as_of), fresh),
-            search_binding.bind(statement, binding, parameters, self._ranking, self._rules_of(caller)),
-        )
-
-    def _rules_of(self, caller: Caller | None) -> Callable[[str], Rules | None]:
-        return lambda table: self._rules(caller, table) if self._rules is not None else None
+        parameters, caller = options.get("parameters"), options.get("caller")
+        binding = self._binder.bind(statement.refs, options.get("as_of"), options.get("fresh", False), caller)
+        # Asked for once: what is remembered under them below was then made under them.
+        rules = {name: self._rules(caller, name) for name, _ in binding.tables} if self._rules is not None else {}
+        searches = search_binding.bind(statement, binding, parameters, self._ranking, rules.get)
+        given, limits = searches.for_engine(parameters), options.get("limits") or self.limits
+        return _Asked(sql, options, statement, binding, rules, searches, given, limits, began)
 
     def _planned(self, asked: _Asked, checked: Checks | None = None) -> Plan:
-        return planning.plan(
+        """A search comes again with another vector, on which no plan depends: its plan is remembered."""
+        key = self._plan_key(asked) if not checked else None
+        if key is not None and (made := self._plans.get(key)) is not None:
+            return made.bound_again(asked.binding, asked.rules.get, asked.searches)
+        plan = planning.plan(
             asked.statement,
             asked.binding,
-            asked.parameters,
-            self._rules_of(asked.caller),
+            asked.given,
+            asked.rules.get,
             asked.limits,
             searches=asked.searches,
-            limit_bytes=asked.limit_bytes,
+            limit_bytes=asked.options.get("limit_bytes"),
             checked=checked,
         )
+        if key is not None:
+            if len(self._plans) >= KEPT_PLANS:
+                self._plans = {}
+            self._plans[key] = plan.unbound()
+        return plan
+
+    def _plan_key(self, asked: _Asked) -> Hashable | None:
+        """All that the plan of a search depends on; None if that cannot be said, or it is no search."""
+        statement = asked.statement
+        if statement.volatile or not asked.searches:
+            return None
+        try:
+            given = json.dumps(asked.given, sort_keys=True)
+        except TypeError:
+            return None
+        return statement.text, statement.refs, given, asked.state, asked.limits, asked.options.get("limit_bytes")
 
     def _key(self, asked: _Asked) -> Hashable | None:
         """All that an answer depends on; None if that cannot be said."""
         if asked.statement.volatile:
             return None
-        tables = sorted(asked.binding.tables.items(), key=lambda item: (item[0][0], str(item[0][1])))
-        snapshots = tuple(
-            (name, str(own), bound.relation.metadata.table_uuid, bound.relation.snapshot_id, str(bound.relation.schema))
-            for (name, own), bound in tables
-        )
-        rules = tuple(repr(self._rules(asked.caller, name)) for name, *_ in snapshots) if self._rules else ()
-        roles = tuple(map(str, asked.caller.roles)) if asked.caller is not None else None
-        searched = asked.searches.versions()
-        return asked.statement.normalised, _plain(asked.parameters), snapshots, roles, rules, searched
+        return asked.statement.normalised, asked.searches.asked(), _plain(asked.given), asked.state
 
     def _kept(self, kept: pa.Table, asked: _Asked) -> Answer:
         explanation = choose([], asked.limits, answered=True)

@@ -86,19 +86,19 @@ def _search(
     return Search(operator, name, bound, key, at, _asked(operator, values), where, k, limit, closed)
 
 
-def _asked(operator: Operator, values: Mapping[str, Any]) -> str | Sequence[float]:
+def _asked(operator: Operator, values: Mapping[str, Any]) -> str | tuple[float, ...]:
     node: Any = operator.argument
     if isinstance(node, exp.Literal):
         return str(node.this)
     if isinstance(node, exp.Array):
-        return [float(one.sql()) for one in node.expressions]
+        return tuple(float(one.sql()) for one in node.expressions)
     given = _parameter(node, values)
     if isinstance(given, str):
         return given
     if operator.kind != "distance":
         raise Invalid(f"words are text: parameter {node.sql(DIALECT)} is {type(given).__name__}")
     try:
-        return [float(number) for number in given]
+        return tuple(map(float, given))
     except (TypeError, ValueError):
         raise Invalid(f"<-> needs a text or a vector: parameter {node.sql(DIALECT)} is neither") from None
 
@@ -131,7 +131,8 @@ def _where(
             value = _parameter(parameter, values)
             if value is None or isinstance(value, str | int | float):
                 parameter.replace(exp.convert(value))
-        if at is None or not columns <= set(at.columns) or not _alike(copied, [arrow.field(c).type for c in columns]):
+        known = at is not None and columns <= {*at.columns} & {*arrow.names}  # it may have been renamed since
+        if not known or not _alike(copied, [arrow.field(c).type for c in columns]):
             rest = True
             continue
         for column in list(copied.find_all(exp.Column)):
@@ -146,15 +147,21 @@ def _plain(column: exp.Column) -> str:
 
 
 def _alike(condition: exp.Expression, kinds: Sequence[pa.DataType]) -> bool:
-    """Whether two engines surely read it alike: all columns and values are numbers, or texts, or truths.
+    """Whether two engines surely read it alike: all columns and values are texts, or truths, or numbers of a kind.
 
-    A float of 32 bits is not compared with the same number everywhere.
+    Lance refuses to compare a column with a number that is not of its type. Floats are compared with a number alone,
+    and not with zero, which is one value or two (`-0.0`); those of 32 bits are not the same number everywhere.
     """
     literals = list(condition.find_all(exp.Literal))
     if condition.find(exp.Parameter):
         return False
     if all(is_text(kind) for kind in kinds):
         return all(one.is_string for one in literals) and not condition.find(exp.Boolean)
-    if all(pa.types.is_integer(kind) or pa.types.is_float64(kind) for kind in kinds):
-        return not any(one.is_string for one in literals) and not condition.find(exp.Boolean)
-    return all(pa.types.is_boolean(kind) for kind in kinds) and not literals
+    if all(pa.types.is_boolean(kind) for kind in kinds):
+        return not literals
+    if any(one.is_string for one in literals) or condition.find(exp.Boolean):
+        return False
+    if all(pa.types.is_signed_integer(kind) for kind in kinds):
+        most = min(2 ** (kind.bit_width - 1) - 1 for kind in kinds)
+        return all(one.this.isdecimal() and int(one.this) <= most for one in literals)
+    return len(kinds) == 1 and pa.types.is_float64(kinds[0]) and all(float(one.this) != 0 for one in literals)

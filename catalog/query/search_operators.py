@@ -41,7 +41,8 @@ class Operator:
     `nearest`: its block asks for the first rows by it, and nothing in the block needs the others. `narrows`: it stands
     in WHERE so that rows without the words are not wanted. `conditions`: what else WHERE asks of this table alone, in a
     form that a vector table could check. `open`: something more than those decides which rows of the table are wanted.
-    `root`: its block is the whole query.
+    `root`: its block is the whole query. `parameter`: what it asks for, if that is one; `alone`: only
+    operators name it.
     """
 
     kind: Kind
@@ -56,12 +57,19 @@ class Operator:
     conditions: tuple[exp.Expression, ...]
     open: bool
     root: bool
+    parameter: str | None
+    alone: bool
 
 
 def operators(tokens: Sequence[Token], tree: exp.Query) -> tuple[Operator, ...]:
     """Every search operator, in the order of the text. Invalid, saying what to write, when one makes no sense."""
     spans = dict(_spans(tokens))
-    found = [_operator(node, kind, tree, spans) for node, kind in _nodes(tree)]
+    nodes = list(_nodes(tree))
+    if not nodes:
+        return ()
+    arguments = {id(_sides(node, kind)[1]) for node, kind in nodes}
+    others = {_parameter(one) for one in tree.find_all(exp.Parameter) if id(one) not in arguments}
+    found = [_operator(node, kind, tree, spans, others) for node, kind in nodes]
     return tuple(sorted(found, key=lambda one: one.start))
 
 
@@ -75,7 +83,7 @@ def _nodes(tree: exp.Query) -> Iterator[tuple[Any, Kind]]:
             yield node, "score"
 
 
-def _operator(node: Any, kind: Kind, tree: exp.Query, spans: dict[int, tuple[int, int]]) -> Operator:
+def _operator(node: Any, kind: Kind, tree: exp.Query, spans: dict[int, tuple[int, int]], others: set[str]) -> Operator:
     column, argument = _sides(node, kind)
     written = {"distance": "<->", "match": "@@", "score": SCORE}[kind]
     if not isinstance(column, exp.Column) or column.this.meta.get("start") not in spans:
@@ -90,19 +98,22 @@ def _operator(node: Any, kind: Kind, tree: exp.Query, spans: dict[int, tuple[int
     free = own and block is not None and _is_free(table, block)
     conditions, rest = _conditions(block, table) if free else ((), True)
     nearest = _nearest(node, block) if kind == "distance" and block is not None else None
+    parameter = _parameter(argument) if isinstance(argument, exp.Parameter) else None
     return Operator(
         kind,
         start,
         end,
         (table.args.get("db") or table.this).meta["start"],
-        _folded(table.args["alias"].this) if table.alias else _folded(table.this),
-        _folded(column.this),
+        folded(table.args["alias"].this) if table.alias else folded(table.this),
+        folded(column.this),
         argument,
         nearest if free else None,
         free and _narrows(node, block),
         conditions,
         rest,
         block is tree,
+        parameter,
+        parameter not in others,
     )
 
 
@@ -124,6 +135,10 @@ def _is_value(node: Any, kind: Kind) -> bool:
     return kind == "distance" and isinstance(node, exp.Array) and all(_is_number(one) for one in node.expressions)
 
 
+def _parameter(node: exp.Parameter) -> str:
+    return str(node.this.this)  # the name of $name, the number of $1
+
+
 def _is_number(node: Any) -> bool:
     inner = node.this if isinstance(node, exp.Neg) else node
     return isinstance(inner, exp.Literal) and not inner.is_string
@@ -131,7 +146,7 @@ def _is_number(node: Any) -> bool:
 
 def _mention(column: exp.Column, block: exp.Select | None, written: str) -> exp.Table:
     """The table of the lake that the column is of: by its alias, or the only source there is."""
-    named, around = column.table and _folded(column.args["table"]), block
+    named, around = column.table and folded(column.args["table"]), block
     while around is not None:
         sources = _sources(around)
         found = [one for one in sources if not named or _name(one) == named]
@@ -157,8 +172,8 @@ def _sources(block: exp.Select) -> list[Any]:
 def _name(source: Any) -> str:
     alias = source.args.get("alias")
     if alias is not None and alias.this is not None:
-        return _folded(alias.this)
-    return _folded(source.this) if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier) else ""
+        return folded(alias.this)
+    return folded(source.this) if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier) else ""
 
 
 def _is_common(table: exp.Table) -> bool:
@@ -267,7 +282,7 @@ def _is_search(node: Any) -> bool:
 def _is_of(node: Any, table: exp.Table, alone: bool) -> bool:
     if not isinstance(node, exp.Column):
         return True
-    return _folded(node.args["table"]) == _name(table) if node.table else alone
+    return folded(node.args["table"]) == _name(table) if node.table else alone
 
 
 def _decides(node: Any) -> bool:
@@ -314,5 +329,5 @@ def _closing(tokens: Sequence[Token], at: int) -> int:
     return len(tokens) - 1
 
 
-def _folded(name: Any) -> str:
+def folded(name: Any) -> str:
     return str(name.this) if name.quoted else str(name.this).lower()

@@ -33,7 +33,8 @@ MOST_COMPARED = 200_000
 FIRST, WIDER = 100, 8
 LISTED_KEYS = 1000
 _RESULTS: dict[str, pa.DataType] = {"distance": pa.float64(), "match": pa.bool_(), "score": pa.float64()}
-_VALUES = {"distance": "_distance", "match": "_score", "score": "_score"}
+DISTANCE = "_distance"
+_VALUES = {"distance": DISTANCE, "match": "_score", "score": "_score"}
 
 
 class Ranked(Protocol):
@@ -76,7 +77,7 @@ class Search:
     bound: Bound
     key: tuple[str, ...]
     at: Ranked | None
-    asked: str | Sequence[float]
+    asked: str | tuple[float, ...]
     where: str | None
     k: int | None
     limit: int
@@ -155,18 +156,23 @@ class Searches:
         """What stands in the text instead of the operators."""
         return [(one.operator.start, one.operator.end, one.call()) for one in self.bound]
 
-    def without_vectors(self, parameters: Parameters) -> Parameters:
-        """The parameters for the engine: vectors went with their operators, and it has no use for them."""
-        taken = {
-            str(one.operator.argument.this.this)
-            for one in self.bound
-            if isinstance(one.operator.argument, exp.Parameter)
-        }
+    def for_engine(self, parameters: Parameters) -> dict[str, Any]:
+        """The parameters that are left: what operators alone name went with them, and it has no use for vectors."""
+        alone = {one.operator.parameter: one.operator.alone for one in self.bound}
         given = named(parameters)
-        return {name: value for name, value in given.items() if name not in taken or isinstance(value, str)}
+        return {
+            name: value
+            for name, value in given.items()
+            if name not in alone or (isinstance(value, str) and not alone[name])
+        }
 
-    def versions(self) -> tuple[tuple[str, int], ...]:
-        return tuple((one.at.id, one.at.version) for one in self.bound if one.at is not None)
+    def asked(self) -> tuple[str | tuple[float, ...], ...]:
+        """What is looked for."""
+        return tuple(one.asked for one in self.bound)
+
+    def versions(self) -> tuple[tuple[str, int, str], ...]:
+        """What is looked through: a version's number comes again where a vector table was dropped and made anew."""
+        return tuple((one.at.id, one.at.version, one.at.manifest_sha256) for one in self.bound if one.at is not None)
 
     def receipt(self) -> dict[str, dict[str, Any]]:
         """By vector table: the version that was searched, and whether it was behind the snapshot the query read."""
@@ -208,7 +214,7 @@ class Searches:
             here = [one for one in self.bound if one.operator.mention == mention]
             # Words first: which rows have them may be all that the nearest are looked for among.
             here.sort(key=lambda one: (one.k is not None, not one.operator.narrows))
-            holder = next((one for one in reversed(here) if one.restricts and _covered(one, columns[mention])), None)
+            holder = next((one for one in reversed(here) if one.restricts and covered(one, columns[mention])), None)
             if holder is not None and any(one.restricts for one in here[here.index(holder) + 1 :]):
                 holder = None
             among: pa.Table | None = None
@@ -249,7 +255,7 @@ class Searches:
         return self.ranking.nearest(one.at, one.asked, min(wide, one.at.rows), where, columns)
 
 
-def _covered(one: Search, columns: Sequence[str]) -> bool:
+def covered(one: Search, columns: Sequence[str]) -> bool:
     """Whether the vector table has all that the query needs, as it was at that snapshot under that schema."""
     relation = one.bound.relation
     if one.at is None or one.at.snapshot_id != relation.snapshot_id or not set(columns) <= set(one.at.columns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any
@@ -34,15 +34,26 @@ class Lance:
     def __init__(self, settings: Settings, s3: Any) -> None:
         self._settings, self._s3 = settings, s3
         self._where = f"s3://{settings.bucket}/{places.VECTORS}"
-        self._opened = lru_cache(maxsize=OPEN_VERSIONS)(self.open)
+        self._opened = lru_cache(maxsize=OPEN_VERSIONS)(self._open)
+        self._opened_to_ask = lru_cache(maxsize=OPEN_VERSIONS)(self._open_to_ask)
 
     @cached_property
     def _db(self) -> Any:
+        import lancedb
+
+        return lancedb.connect(self._where, **self._connection)
+
+    @cached_property
+    def _connection(self) -> dict[str, Any]:
         # Lance warns of every table that is new. What goes wrong it raises.
         os.environ.setdefault("LANCEDB_LOG", "error")
         import lancedb
 
-        return lancedb.connect(self._where, storage_options=self._options, read_consistency_interval=timedelta(0))
+        return {
+            "storage_options": self._options,
+            "read_consistency_interval": timedelta(0),
+            "session": lancedb.Session(),  # both ways in share what is cached of a table
+        }
 
     @cached_property
     def _options(self) -> dict[str, str]:
@@ -68,9 +79,28 @@ class Lance:
     def drop(self, id_: str) -> None:
         self._call(id_, lambda: self._db.drop_table(id_, ignore_missing=True))
 
-    def at(self, id_: str, version: int) -> Any:
-        """A version to read from, kept open: what Lance has loaded of it serves the next search too."""
-        return self._opened(id_, version)
+    def at(self, id_: str, version: int, manifest_sha256: str) -> Any:
+        """A version to read from, kept open: what Lance has loaded of it serves the next search too.
+
+        It is known by its manifest's digest: a table that was dropped and made anew counts from one again.
+        """
+        return self._opened(id_, version, manifest_sha256)
+
+    def to_ask(self, id_: str, version: int, manifest_sha256: str) -> Any:
+        """The same for `asked`: a table whose queries are coroutines."""
+        return self._opened_to_ask(id_, version, manifest_sha256)
+
+    def _open(self, id_: str, version: int, _manifest_sha256: str) -> Any:
+        return self.open(id_, version)
+
+    def _open_to_ask(self, id_: str, version: int, _manifest_sha256: str) -> Any:
+        import lancedb
+
+        async def opened() -> Any:
+            connection = await lancedb.connect_async(self._where, **self._connection)
+            return await connection.open_table(id_, version=version)
+
+        return self._call(id_, lambda: _run(opened()))
 
     def manifest_sha256(self, id_: str, version: int) -> str:
         return VectorObjects(self._s3, self._settings.bucket).manifest(name_of(id_), version).sha256
@@ -97,9 +127,12 @@ class Lance:
 
         return int(self._call(id_, remove))
 
-    def asked(self, id_: str, search: Callable[[], pa.Table]) -> pa.Table:
-        """What a search finds; its errors in our words."""
-        found: pa.Table = self._call(id_, search)
+    def asked(self, id_: str, query: Any) -> pa.Table:
+        """What a query of `to_ask` finds; its errors in our words.
+
+        One step over to Lance's thread and back. The blocking calls take six, which is a quarter of a search's time.
+        """
+        found: pa.Table = self._call(id_, lambda: _run(query.to_arrow()))
         return found
 
     @staticmethod
@@ -112,6 +145,12 @@ class Lance:
             if "not found" in str(error).lower():
                 raise NotFound(f"the vector table {id_} is not there: {error}", subject=id_) from None
             raise Unavailable(f"the vector table {id_} could not be reached: {error}", subject=id_) from None
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    from lancedb.background_loop import LOOP
+
+    return LOOP.run(work)
 
 
 class Chain:

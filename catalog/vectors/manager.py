@@ -163,7 +163,7 @@ class Vectors:
             vector=meaning,
             where=None if where is None else checked_filter(where, head.kept),
         )
-        return answer(self._lance.at(id_, entry.version), question)
+        return answer(self._lance.at(id_, entry.version, entry.manifest_sha256), question)
 
     def describe(self, id_: str) -> Head:
         return self._heads.read(id_)[0]

@@ -92,8 +92,9 @@ class Ranking:
         vector = self._embed(at.embedder, asked) if isinstance(asked, str) else np.asarray(asked, np.float32)
         if len(vector) != at.dimensions:
             raise Invalid(f"the vector has {len(vector)} dimensions, those of {at.id} have {at.dimensions}")
-        query = self._lance.at(at.id, at.version).search(vector, vector_column_name=VECTOR).distance_type("cosine")
-        query = query.bypass_vector_index() if k is None else query.minimum_nprobes(PROBES).maximum_nprobes(0)
+        table = self._lance.to_ask(at.id, at.version, at.manifest_sha256)
+        query = table.query().nearest_to(vector).column(VECTOR).distance_type("cosine")
+        query = query.bypass_vector_index() if k is None else query.maximum_nprobes(0).minimum_nprobes(PROBES)
         return self._found(at, query, min(k or at.rows, at.rows), where, [*columns, DISTANCE])
 
     def matching(self, at: Ranked, words: str, every: bool, where: str | None, columns: Sequence[str]) -> pa.Table:
@@ -107,14 +108,13 @@ class Ranking:
             asked = PhraseQuery(words[1:-1], at.column)
         else:
             asked = MatchQuery(words, at.column, operator=FullTextOperator.AND if every else FullTextOperator.OR)
-        query = self._lance.at(at.id, at.version).search(asked, query_type="fts")
+        query = self._lance.to_ask(at.id, at.version, at.manifest_sha256).query().nearest_to_text(asked)
         return self._found(at, query, at.rows, where, [*columns, SCORE])
 
     def _found(self, at: Ranked, query: Any, limit: int, where: str | None, columns: Sequence[str]) -> pa.Table:
         if where is not None:
-            query = query.where(where, prefilter=True)
-        found: pa.Table = self._lance.asked(at.id, lambda: query.select(list(columns)).limit(max(limit, 1)).to_arrow())
-        return found
+            query = query.where(where)  # before the nearest are chosen, unless postfilter() says otherwise
+        return self._lance.asked(at.id, query.select(list(columns)).limit(max(limit, 1)))
 
     def _head(self, id_: str, afresh: bool = False) -> Head:
         read, head = self._known.get(id_, (0.0, None))
