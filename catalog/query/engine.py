@@ -26,6 +26,8 @@ from catalog.errors import Internal, Invalid, LakeError
 PARALLEL_BYTES = 32 << 20
 """Below this one thread answers as soon as two would, and always in the same order."""
 
+_ANY_SIZE = str(1 << 62)
+"""A join's smaller side is hashed once for all partitions: to deal both sides out by key first would copy every row."""
 _READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -58,6 +60,8 @@ class Session:
             .with_target_partitions(partitions)
             .with_information_schema(False)
             .set("datafusion.sql_parser.parse_float_as_decimal", str(exact_decimals).lower())
+            .set("datafusion.optimizer.hash_join_single_partition_threshold", _ANY_SIZE)
+            .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", _ANY_SIZE)
         )
         runtime = RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(max(memory_bytes, 1 << 20))
         self._context = SessionContext(config, runtime)

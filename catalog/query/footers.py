@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -100,12 +100,13 @@ class ParquetObject:
     def __init__(self, objects: SmallObjects, footers: Footers, path: str, length: int, traffic: Traffic) -> None:
         store = self._store = objects.store
         self._path, self._length, self._traffic = path, length, traffic
-        self._spans: list[tuple[int, bytes]] = []
+        self._spans: list[_Span] = []
         footer = footers.get(path)
         if length <= WHOLE_BYTES:
-            self._spans = [(0, objects.get(path, length, traffic))]
+            self._spans = [_Span.of(0, objects.get(path, length, traffic))]
         elif footer is None:
-            self._spans = [(length - TAIL_BYTES, traffic.add(store.get_range(path, length - TAIL_BYTES, length)))]
+            tail = traffic.add(store.get_range(path, length - TAIL_BYTES, length))
+            self._spans = [_Span.of(length - TAIL_BYTES, tail)]
         if footer is None:
             footer = pq.read_metadata(self._file())
             footers.keep(path, footer)
@@ -115,42 +116,56 @@ class ParquetObject:
     def of_bytes(cls, data: bytes) -> ParquetObject:
         """An object that was read, and checked, whole."""
         made = cls.__new__(cls)
-        made._spans, made._length = [(0, data)], len(data)
+        made._spans, made._length = [_Span.of(0, data)], len(data)
         made.footer = pq.read_metadata(pa.BufferReader(data))
         return made
 
-    def read(
-        self, groups: Sequence[int], columns: Sequence[int], names: Sequence[str], coded: Sequence[str] = ()
-    ) -> pa.Table:
-        """The row groups, with the leaf columns of these numbers, which are the top-level columns `names`.
+    def fetch(self, groups: Sequence[int], columns: Sequence[int]) -> None:
+        """Asks for what is not here yet of these row groups' leaf columns, and does not wait for it: `read` does."""
 
-        Those that are `coded` come as the file has them: each word once, and a code for each row.
+        def get(start: int, end: int) -> Data:
+            return self._traffic.add(self._store.get_range(self._path, start, end))
+
+        wanted = _coalesced(self._missing(_ranges(self.footer, groups, columns)))
+        if len(wanted) == 1:
+            self._spans.append(_Span.of(wanted[0][0], get(*wanted[0])))
+            return
+        self._spans += [_Span(*span, self._store.pool.submit(get, *span).result) for span in wanted]
+
+    def read(self, group: int, names: Sequence[str], coded: Sequence[str] = (), *, threads: bool = False) -> pa.Table:
+        """The top-level columns `names` of a row group that was fetched, or is being: then this waits for it.
+
+        Those that are `coded` come as the file has them: each word once, and a code for each row. Safe to call from
+        several threads.
         """
-        self._fetch(self._missing(_ranges(self.footer, groups, columns)))
         file = pq.ParquetFile(self._file(), metadata=self.footer, pre_buffer=False, read_dictionary=list(coded))
-        return file.read_row_groups(list(groups), columns=list(names), use_threads=True)
+        return file.read_row_group(group, columns=list(names), use_threads=threads)
 
     def _missing(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        held = [(start, start + len(data)) for start, data in self._spans]
+        held = [(one.start, one.end) for one in self._spans]
         return [span for span in ranges if not any(low <= span[0] and span[1] <= high for low, high in held)]
-
-    def _fetch(self, ranges: list[tuple[int, int]]) -> None:
-        def get(span: tuple[int, int]) -> tuple[int, bytes]:
-            return span[0], self._traffic.add(self._store.get_range(self._path, *span))
-
-        wanted = _coalesced(ranges)
-        if not wanted:
-            return
-        self._spans += [get(wanted[0])] if len(wanted) == 1 else self._store.pool.map(get, wanted)
 
     def _file(self) -> Any:
         return pa.PythonFile(_Spans(self._spans, self._length), mode="r")
 
 
-class _Spans(io.RawIOBase):
-    """The parts of an object that are in memory, at their places. Reading elsewhere is a defect, and says so."""
+@dataclass(frozen=True)
+class _Span:
+    """A part of an object that is here or on its way; `data` waits for it."""
 
-    def __init__(self, spans: Sequence[tuple[int, bytes]], length: int) -> None:
+    start: int
+    end: int
+    data: Callable[[], Data]
+
+    @classmethod
+    def of(cls, start: int, data: Data) -> _Span:
+        return cls(start, start + len(data), lambda: data)
+
+
+class _Spans(io.RawIOBase):
+    """The parts of an object that were fetched, at their places. Reading elsewhere is a defect, and says so."""
+
+    def __init__(self, spans: Sequence[_Span], length: int) -> None:
         super().__init__()
         self._spans, self._length, self._at = spans, length, 0
 
@@ -173,10 +188,10 @@ class _Spans(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         start = self._at
         end = self._length if size is None or size < 0 else min(start + size, self._length)
-        for low, data in self._spans:
-            if low <= start and end <= low + len(data):
+        for span in self._spans:
+            if span.start <= start and end <= span.end:
                 self._at = end
-                return memoryview(data)[start - low : end - low]  # type: ignore[return-value]
+                return memoryview(span.data())[start - span.start : end - span.start]  # type: ignore[return-value]
         raise OSError(f"bytes {start} to {end} were not fetched")
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from catalog.errors import LakeError, NotFound, Unavailable
 from catalog.query import words
 from catalog.query.footers import Footers, ParquetObject, SmallObjects, Traffic
 from catalog.query.inventory import Inventory
-from catalog.query.predicates import Bounds, Mask, Predicate, columns_of, evaluate, is_selective
+from catalog.query.predicates import Bounds, Mask, Predicate, columns_of, evaluate
 from catalog.query.verification import BytesInput, CheckedIO
 from catalog.tables.live import FileReader, LiveFile, schema_of
 
@@ -78,6 +79,7 @@ class Reader:
         self._objects, self._io, self._footers = objects, io, footers
         self._deletes: dict[str, dict[str, Any]] = {}
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="query")
+        self.decoders = ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="decode")
 
     def read(self, reading: Reading, traffic: Traffic, checked: CheckedIO | None = None) -> list[pa.RecordBatch]:
         """The rows, as batches of the relation's whole schema; columns nobody asked for are null and cost nothing.
@@ -94,21 +96,21 @@ class Reader:
             columns = (relation.schema.fields[0].name,)
         rows = int(relation.inventory.rows[reading.chosen].sum())
         task = _FileTask(self, relation, columns, reading.predicate, rows > FILTERED_ROWS, traffic, checked)
-        tables: list[pa.Table] = []
+        pieces: list[pa.RecordBatch] = []
         found = 0
-        for table in self._tables(task, files, reading.fetch):
-            tables.append(table)
-            found += table.num_rows
+        for some in self._pieces(task, files, reading.fetch):
+            pieces += some
+            found += sum(piece.num_rows for piece in some)
             if reading.fetch is not None and found >= reading.fetch:
                 break
         if not found:
             return []
-        joined = pa.concat_tables(tables)
-        if found < SMALL_ROWS * len(tables):  # many small pieces cost the engine more than one copy of them
+        joined = pa.Table.from_batches(pieces)
+        if found < SMALL_ROWS * len(pieces):  # many small pieces cost the engine more than one copy of them
             joined = joined.combine_chunks()
         return [with_phantoms(batch, relation.arrow) for batch in joined.to_batches(max_chunksize=BATCH_ROWS)]
 
-    def _tables(self, task: _FileTask, files: Sequence[LiveFile], fetch: int | None) -> Iterator[pa.Table]:
+    def _pieces(self, task: _FileTask, files: Sequence[LiveFile], fetch: int | None) -> Iterator[list[pa.RecordBatch]]:
         if fetch is not None or len(files) < 2:
             yield from map(task, files)  # one after the other: the first may be enough
         else:
@@ -158,12 +160,12 @@ class _FileTask:
     traffic: Traffic
     checked: CheckedIO | None
 
-    def __call__(self, live: LiveFile) -> pa.Table:
+    def __call__(self, live: LiveFile) -> list[pa.RecordBatch]:
         path = live.file.file_path
         try:
             if live.file.file_format == FileFormat.PARQUET:
-                return self._filtered(self._parquet(live))
-            return self._filtered(self._other(live))
+                return self._parquet(live)
+            return [self._kept(self._other(live))]
         except FileNotFoundError:
             raise NotFound(
                 f"{path} is gone, but a snapshot of {self.relation.name} needs it: it may have expired meanwhile",
@@ -174,27 +176,30 @@ class _FileTask:
                 raise
             raise Unavailable(f"{path} cannot be read: {error}", subject=path) from error
 
-    def _parquet(self, live: LiveFile) -> pa.Table:
+    def _parquet(self, live: LiveFile) -> list[pa.RecordBatch]:
+        """Row group by row group: what one leaves behind in memory and cache, the next one uses."""
         source = self.reader.parquet(live, self.traffic, self.checked)
         physical = source.footer.schema.to_arrow_schema()
         stored = _ids(physical, self.relation.metadata)
         fields = self.relation.fields(self.columns)
         groups = self._groups(source.footer, physical, stored)
         names = [stored[field.field_id] for field in fields if field.field_id in stored]
-        found = None
+        plain = all(isinstance(field.field_type, PrimitiveType) for field in fields)
+        coded = words.columns_of_few_words(source.footer, physical, names) if plain and names else ()
         if names and groups:
-            plain = all(isinstance(field.field_type, PrimitiveType) for field in fields)
-            coded = words.columns_of_few_words(source.footer, physical, names) if plain else ()
-            found = source.read(groups, _leaves(source.footer, names), names, coded)
+            source.fetch(groups, _leaves(source.footer, names))
         rows = [source.footer.row_group(at).num_rows for at in range(source.footer.num_row_groups)]
-        count = sum(rows[at] for at in groups)
-        table = _projected(found, fields, stored, self.relation, physical, count)
-        if live.own or live.shared:
-            alive = self._alive(live)
-            offsets = np.concatenate([[0], np.cumsum(rows)])
-            kept = [alive[offsets[at] : offsets[at + 1]] for at in groups]
-            table = table.filter(pa.array(np.concatenate(kept) if kept else np.empty(0, bool)))
-        return table
+        offsets = [0, *accumulate(rows)]
+        alive = self._alive(live) if live.own or live.shared else None
+
+        def decode(at: int) -> pa.RecordBatch:
+            found = source.read(at, names, coded, threads=len(groups) == 1) if names else None
+            table = _projected(found, fields, stored, self.relation, physical, rows[at])
+            if alive is not None:
+                table = table.filter(pa.array(alive[offsets[at] : offsets[at + 1]]))
+            return self._kept(table)
+
+        return list(self.reader.decoders.map(decode, groups) if len(groups) > 1 else map(decode, groups))
 
     def _groups(self, footer: pq.FileMetaData, physical: pa.Schema, stored: dict[int, str]) -> list[int]:
         """The row groups that may hold a row in question, by their statistics."""
@@ -222,12 +227,12 @@ class _FileTask:
     def _alive(self, live: LiveFile) -> Mask:
         return self.reader.alive(live, self.traffic, self.checked)
 
-    def _filtered(self, table: pa.Table) -> pa.Table:
+    def _kept(self, table: pa.Table) -> pa.RecordBatch:
         """Where there are many, without the rows that cannot matter: the engine would hold them first."""
-        worth = self.filtering and self.predicate is not None and is_selective(self.predicate)
-        if self.predicate is None or not worth or not columns_of(self.predicate) <= set(table.column_names):
-            return words.spelled(table)
-        return words.filtered(table, self.predicate)
+        batch = pa.RecordBatch.from_arrays([_whole(column) for column in table.columns], names=table.column_names)
+        if not self.filtering or self.predicate is None or not columns_of(self.predicate) <= set(table.column_names):
+            return words.spelled(batch)
+        return words.filtered(batch, self.predicate)
 
 
 class _Kept(FileIO):
@@ -245,6 +250,10 @@ class _Kept(FileIO):
 
     def delete(self, location: Any) -> None:
         raise NotImplementedError("a query writes nothing")
+
+
+def _whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # type: ignore[return-value]
 
 
 def _ids(physical: pa.Schema, metadata: TableMetadata) -> dict[int, str]:

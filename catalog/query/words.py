@@ -5,15 +5,16 @@ those that stay are spelled out. That takes a third of the time of reading the w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.query.predicates import Predicate, row_filter
+from catalog.query.predicates import Predicate, row_mask
 
 MOST_BYTES = 2
 """A value of such a column takes less in its file."""
+MOST_KEPT = 0.5
+"""Where more rows stay, taking out the others costs more than the engine spends on them."""
 
 
 def columns_of_few_words(footer: pq.FileMetaData, physical: pa.Schema, names: Sequence[str]) -> list[str]:
@@ -29,30 +30,15 @@ def _has_few(footer: pq.FileMetaData, column: int) -> bool:
     return size < MOST_BYTES * values and all(one.has_dictionary_page for one in chunks)
 
 
-def spelled(table: pa.Table) -> pa.Table:
+def spelled(rows: pa.RecordBatch) -> pa.RecordBatch:
     """With words in place of their codes."""
-    for name in _coded(table):
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
-    return table
+    columns = [one.cast(pa.string()) if pa.types.is_dictionary(one.type) else one for one in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-def filtered(table: pa.Table, predicate: Predicate) -> pa.Table:
-    """The rows that the predicate may be true for (see `row_filter`), spelled out."""
-    codes, words = table.unify_dictionaries(), dict[str, Any]()
-    for name in _coded(table):
-        chunks: list[Any] = codes[name].chunks
-        if chunks:
-            words[name] = chunks[0].dictionary.cast(pa.string())  # the same in all of them
-            numbers = pa.chunked_array([chunk.indices for chunk in chunks])
-            codes = codes.set_column(codes.column_names.index(name), name, numbers)
-    expression = row_filter(predicate, codes.schema, words)
-    if expression is None:
-        return spelled(table)
-    kept = codes.filter(expression)
-    for name, values in words.items():
-        kept = kept.set_column(kept.column_names.index(name), name, values.take(kept[name]))
-    return spelled(kept)
-
-
-def _coded(table: pa.Table) -> list[str]:
-    return [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+def filtered(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
+    """The rows that the predicate may be true for (see `row_mask`), spelled out; all of them if most are."""
+    mask = row_mask(predicate, rows)
+    if mask is None or mask.true_count > MOST_KEPT * rows.num_rows:
+        return spelled(rows)
+    return spelled(rows.filter(mask))

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from catalog.query.predicates import Both, Bounds, Compare, Either, In, Null, Predicate, Prefix, evaluate, row_filter
+from catalog.query import words
+from catalog.query.predicates import Both, Bounds, Compare, Either, In, Null, Predicate, Prefix, evaluate, row_mask
 from catalog.query.words import filtered, spelled
 
 OPS = ("=", "!=", "<", "<=", ">", ">=")
@@ -117,21 +119,28 @@ SCHEMA = pa.schema([("n", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
 
 
 @given(rows=st.lists(ROWS, max_size=12), predicate=PREDICATES)
-def test_a_row_filter_drops_no_row_in_question(rows: Any, predicate: Predicate) -> None:
-    numbered = [{**row, "at": at} for at, row in enumerate(rows)]
-    table = pa.Table.from_pylist(numbered, schema=SCHEMA.append(pa.field("at", pa.int64())))
-    expression = row_filter(predicate, SCHEMA)
-    kept = table if expression is None else table.filter(expression)
-    wanted = {row["at"] for row in numbered if holds(predicate, row)}
-    assert wanted <= set(kept["at"].to_pylist())
+@example(rows=[{"n": None, "f": math.nan, "s": None}], predicate=Compare("f", ">", pa.scalar(0.5)))
+def test_a_mask_of_rows_drops_no_row_in_question(rows: Any, predicate: Predicate) -> None:
+    mask = row_mask(predicate, pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+    if mask is not None:
+        assert all(kept for kept, row in zip(mask.to_pylist(), rows, strict=True) if holds(predicate, row))
 
 
-@given(files=st.lists(st.lists(ROWS, max_size=8), min_size=1, max_size=3), predicate=PREDICATES)
-def test_rows_are_chosen_by_the_codes_of_their_words_as_by_the_words(files: Any, predicate: Predicate) -> None:
-    """Each file has words, and so codes, of its own."""
-    plain = [pa.Table.from_pylist(rows, schema=SCHEMA) for rows in files]
-    coded = [table.set_column(2, "s", table["s"].dictionary_encode()) for table in plain]
-    expected = filtered(pa.concat_tables(plain), predicate)
-    found = filtered(pa.concat_tables(coded), predicate)
+@given(rows=st.lists(ROWS, max_size=12), predicate=PREDICATES, most=st.sampled_from([0.0, 0.5, 1.0]))
+def test_rows_are_chosen_by_the_codes_of_their_words_as_by_the_words(
+    rows: Any, predicate: Predicate, most: float
+) -> None:
+    plain = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    coded = plain.set_column(2, "s", plain.column("s").dictionary_encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "MOST_KEPT", most)
+        expected, found = filtered(plain, predicate), filtered(coded, predicate)
     assert found.schema == expected.schema and str(found.to_pylist()) == str(expected.to_pylist())  # NaN is not NaN
-    assert str(spelled(pa.concat_tables(coded)).to_pylist()) == str(pa.concat_tables(plain).to_pylist())
+    assert str(spelled(coded).to_pylist()) == str(plain.to_pylist())
+
+
+@given(rows=st.lists(ROWS, min_size=1, max_size=12), predicate=PREDICATES)
+def test_rows_are_taken_out_only_where_most_of_them_go(rows: Any, predicate: Predicate) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    kept = filtered(batch, predicate).num_rows
+    assert kept == len(rows) or kept <= len(rows) * words.MOST_KEPT
