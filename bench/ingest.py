@@ -30,7 +30,7 @@ from catalog.pipeline.landing import Landed
 from catalog.pipeline.limits import Limits
 from catalog.settings import Settings, load_settings
 from catalog.tables.creation import as_schema
-from catalog.tables.files import _encode
+from catalog.tables.files import encode
 from infra.local.cloud import EmbeddedCloud
 from infra.local.server import ApiServer
 
@@ -76,7 +76,7 @@ def _throughput(count: int) -> Iterator[Figure]:
         stream = DigestingStream(io.BytesIO(data), nullcontext)
         rows = _checked(schema, list(read_rows(stream, "a.jsonl", Limits(), hint)), 0, "t")
         stream.digest()
-        _encode(rows, {"compression": "zstd"})
+        encode(rows, "zstd")
 
     def peer() -> None:
         table = pj.read_json(io.BytesIO(data), pj.ReadOptions(use_threads=False))

@@ -42,8 +42,7 @@ def check_numbers(found: pa.Table, lines: NumberedLines, unit: str) -> None:
 def _suspects(column: Any, kind: Any) -> Any:
     """The rows to look at; all of them if the doubles are inside of something."""
     if pt.is_floating(kind):
-        large = _large(column)
-        return pc.indices_nonzero(large).to_numpy() if pc.any(large).as_py() else ()
+        return () if _all_small(column) else pc.indices_nonzero(_large(column)).to_numpy()
     if not kind.num_fields or not _hides_large(column, kind):
         return ()
     return np.arange(len(column))
@@ -55,6 +54,14 @@ def _hides_large(column: Any, kind: Any) -> bool:
     if pt.is_struct(kind):
         return any(_hides_large(pc.struct_field(column, field.name), field.type) for field in kind)
     return pt.is_list(kind) and _hides_large(pc.list_flatten(column), kind.value_type)
+
+
+def _all_small(column: Any) -> bool:
+    """Whether there is surely nothing to look at: the least and the greatest say so, and numpy's are NaN if one is."""
+    if column.null_count:
+        return not pc.any(_large(column)).as_py()
+    chunks = [chunk.to_numpy() for chunk in column.chunks if len(chunk)]
+    return all(values.min() > -EXACT and values.max() < EXACT for values in chunks)
 
 
 def _large(column: Any) -> Any:

@@ -92,7 +92,7 @@ class FileWriter:
             np.zeros(len(ordered), dtype=np.int32), pa.array([file.file_path], pa.string())
         ).cast(pa.string())
         rows = pa.Table.from_arrays([paths, pa.array(ordered)], schema=_DELETES)
-        data, parquet = _encode(rows, self._options())
+        data, parquet = encode(rows, self._codec)
         spec = self.version.metadata.specs()[file.spec_id]
         folder = spec.partition_to_path(file.partition, self.version.schema) if len(file.partition) else ""
         path = f"{self.version.paths().data_path}/{folder + '/' if folder else ''}{uuid4()}-deletes.parquet"
@@ -121,7 +121,7 @@ class FileWriter:
 
     def _write_file(self, rows: pa.Table, partition: PartitionKey | None, io: CommitIO) -> DataFile:
         named = pa.Table.from_arrays(rows.columns, schema=self.arrow_schema)
-        data, parquet = _encode(named, self._options() | {"use_dictionary": self._repeating(named)})
+        data, parquet = encode(named, self._codec)
         path = self.version.paths().new_data_location(f"{uuid4()}.parquet", partition)
         io.send(path, data)
         statistics = data_file_statistics_from_parquet_metadata(parquet, self._statistics, self._column_ids)
@@ -148,33 +148,51 @@ class FileWriter:
     def _column_ids(self) -> dict[str, int]:
         return parquet_path_to_id_mapping(self.schema)
 
-    def _repeating(self, rows: pa.Table) -> list[str] | bool:
-        """The columns, by their paths in Parquet, that a dictionary is worth its while for: judged by a sample."""
-        if rows.num_rows < 2 * SAMPLE_ROWS:
-            return True
-        sample = rows.take(np.linspace(0, rows.num_rows - 1, SAMPLE_ROWS).astype(np.int64))
-        unique = {field.name for field in rows.schema if _is_unique(sample[field.name])}
-        return [path for path in self._column_ids if path.partition(".")[0] not in unique]
-
-    def _options(self) -> dict[str, Any]:
+    @cached_property
+    def _codec(self) -> str:
         codec = self.version.properties.get("write.parquet.compression-codec", "zstd")
-        return {"compression": "none" if codec == "uncompressed" else codec}
+        return "none" if codec == "uncompressed" else codec
 
 
-def _encode(rows: pa.Table, options: dict[str, Any]) -> tuple[bytes, pq.FileMetaData]:
+def encode(rows: pa.Table, codec: str) -> tuple[bytes, pq.FileMetaData]:
+    """The rows as one Parquet file."""
     sink = pa.BufferOutputStream()
+    chosen: dict[str, Any] = {"compression": codec, "use_dictionary": _repeating(rows)}
     writer = pq.ParquetWriter(
-        sink, rows.schema, store_decimal_as_integer=True, use_content_defined_chunking=True, **options
+        sink, rows.schema, store_decimal_as_integer=True, use_content_defined_chunking=True, **chosen
     )
     with writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
     return sink.getvalue().to_pybytes(), writer.writer.metadata
 
 
+def _repeating(rows: pa.Table) -> list[str] | bool:
+    """The columns, by their paths in Parquet, that a dictionary is worth its while for: judged by a sample."""
+    if rows.num_rows < 2 * SAMPLE_ROWS:
+        return True
+    sample = rows.take(np.linspace(0, rows.num_rows - 1, SAMPLE_ROWS).astype(np.int64))
+    return [path for field in rows.schema if not _is_unique(sample[field.name]) for path in _paths(field)]
+
+
 def _is_unique(column: Any) -> bool:
     if pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType):
         return False
     return bool(pc.count_distinct(column).as_py() > UNIQUE_SHARE * len(column))
+
+
+def _paths(field: Any, before: str = "") -> list[str]:
+    """Those of a column's values, as Parquet has them, where lists and maps are a level of their own."""
+    name: str = before + field.name
+    kind: Any = field.type
+    if pa.types.is_struct(kind):
+        inner = list(kind)
+    elif pa.types.is_map(kind):
+        name, inner = f"{name}.key_value", [kind.key_field, kind.item_field]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        name, inner = f"{name}.list", [kind.value_field.with_name("element")]
+    else:
+        return [name]
+    return [path for child in inner for path in _paths(child, f"{name}.")]
 
 
 def _pieces(rows: pa.Table, target: int) -> Iterator[pa.Table]:

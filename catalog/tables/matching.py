@@ -34,6 +34,8 @@ from catalog.tables.partitions import split
 from catalog.tables.versions import Version
 
 _ALL = slice(None)
+CLOSE = 6
+"""Bytes that finding keys by a table may take for each key and row."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,25 @@ class KeyQuestion:
 
     def positions(self, rows: pa.Table) -> Positions:
         columns = [column_like(rows[name], self._keys[name].type) for name in self.columns]
+        if len(columns) == 1 and (close := self._close(columns[0])) is not None:
+            return np.flatnonzero(np.isin(columns[0].to_numpy(), close, kind="table"))
         if len(columns) == 1:
             mask = pc.is_in(columns[0], value_set=self._keys[self.columns[0]].combine_chunks())
             return np.flatnonzero(mask.to_numpy())
         stored = pa.table([*columns, pa.array(np.arange(rows.num_rows))], names=[*self.columns, "__pos"])
         found = stored.join(self._keys, keys=list(self.columns), join_type="left semi")
         return np.sort(found["__pos"].to_numpy())
+
+    def _close(self, stored: Any) -> np.ndarray[Any, Any] | None:
+        """The keys, if they are integers so close together that a table of all between them is quicker than hashing,
+        as numbers that were counted up are."""
+        keys = self._sorted[0]
+        if not pa.types.is_integer(stored.type) or stored.null_count:
+            return None
+        if keys is None or not len(keys) or keys.dtype.kind != "i":  # a null among them has made them floats
+            return None
+        between = int(keys[-1]) - int(keys[0])
+        return keys if between <= CLOSE * (len(keys) + len(stored)) else None
 
     def _in_bounds(self, file: DataFile, number: int) -> bool:
         """Whether any key lies between the file's bounds of one key column; unknown bounds rule nothing out.
@@ -123,15 +138,15 @@ class KeyQuestion:
 
 
 def _ordered(column: Any) -> np.ndarray[Any, Any] | None:
-    """The column's distinct values in Iceberg's order and form; None for types whose bounds are not worth it."""
+    """The column's values in Iceberg's order and form; None for types whose bounds are not worth it."""
     kind = column.type
-    distinct: Any = pc.unique(column)
     if pa.types.is_integer(kind):
-        return np.sort(distinct.to_numpy())
+        return np.sort(column.to_numpy())
     if pa.types.is_date(kind):
-        return np.sort(distinct.cast(pa.int32()).to_numpy())
+        return np.sort(column.cast(pa.int32()).to_numpy())
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return np.sort(distinct.cast(pa.int64()).to_numpy())
+        return np.sort(column.cast(pa.int64()).to_numpy())
+    distinct: Any = pc.unique(column)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         # By UTF-8 bytes, as Iceberg compares, not by Python's code points.
         return np.sort(np.array([value.encode() for value in distinct.to_pylist()], dtype=object))

@@ -171,6 +171,12 @@ def test_duplicate_and_null_keys_are_named() -> None:
     check_keys(rows, ["id", "small"], table="db.t") if rows["small"].null_count == 0 else None
     with pytest.raises(Invalid, match="row 0, column 'text': a key cannot be null"):
         check_keys(rows, ["text"], table="db.t")
+    texts = check([{"id": 4, "text": "a"}, {"id": 5, "text": "b"}, {"id": 4, "text": "a"}])
+    with pytest.raises(Invalid, match=r"rows 0 and 2 have the same key \{'text': 'a'\}"):
+        check_keys(texts, ["text"], table="db.t")
+    with pytest.raises(Invalid, match="rows 0 and 2 have the same key"):
+        check_keys(texts, ["id", "text"], table="db.t")
+    check_keys(texts.slice(1), ["text"], table="db.t")
 
 
 def test_pandas_frames_are_rows_too() -> None:
