@@ -288,7 +288,7 @@ class Client:
         what is not sequenced yet, too. One that becomes a job is waited for, `wait_s` at most: then `Pending` says
         which it is, and `query_rows` has its rows later. Sent again with the same key it is the same job."""
         moment = None if as_of is None else str(as_of)
-        body = {"sql": sql, "parameters": dict(parameters or {}), "as_of": moment, "engine": engine}
+        body: dict[str, Any] = {"sql": sql, "parameters": dict(parameters or {}), "as_of": moment, "engine": engine}
         body |= {"verify": verify, "fresh": fresh}
         given = {name: value for name, value in body.items() if value is not None}
         answer = self._api.rows("POST", "/query", given, key=idempotency_key)
