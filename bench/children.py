@@ -47,27 +47,29 @@ def peak_memory() -> Iterator[Callable[[], int]]:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
         exact = True
-    base = _resident("VmRSS")
+    base = resident("VmRSS")
     top = base
     done = threading.Event()
 
     def sample() -> None:
         nonlocal top
         while not done.wait(0.005):
-            top = max(top, _resident("VmRSS"))
+            top = max(top, resident("VmRSS"))
 
     watcher = threading.Thread(target=sample)
     if not exact:
         watcher.start()
     try:
-        yield lambda: (_resident("VmHWM") if exact else top) - base
+        yield lambda: (resident("VmHWM") if exact else top) - base
     finally:
         done.set()
         if not exact:
             watcher.join()
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
+    """Bytes of this process: VmRSS now, VmHWM at most since it was started. Not getrusage's, which for a while counts
+    the process that started this one."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024

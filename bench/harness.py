@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+import boto3
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -175,8 +176,9 @@ def run(names: Sequence[str], quick: bool, rounds: int = 1) -> dict[str, list[Fi
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """A suite may say where its cloud is: the next one has another."""
+    """A suite may say where its cloud is: the next one has another. boto3 remembers whom it saw there first."""
     before = dict(os.environ)
+    boto3.DEFAULT_SESSION = None
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from bench.children import resident
 from bench.harness import Figure, p50, suite
 from catalog.ingest.appends import _checked
 from catalog.ingest.flow import Ingest
@@ -39,6 +39,7 @@ COLUMNS: dict[str, Any] = {
     "count": "long", "code": "string", "temperature": "double", "region": "string",
 }  # fmt: skip
 _KEY = "landing/bronze/big/big.jsonl"
+MB = 1 << 20
 
 
 def lines(count: int, first: int = 0) -> bytes:
@@ -166,11 +167,11 @@ def _memory(size: int) -> Figure:
 
 def _child(size: int) -> None:
     lake = open_lake(load_settings())
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = resident("VmHWM") / MB
     began = time.perf_counter()
     (outcome,) = Ingest(MadeUp(lake.s3, size), lake.tables, lake.settings.bucket).run([Landed("lake", _KEY)])
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = resident("VmHWM") / MB
     said = {"peak_mb": peak, "imports_mb": before, "status": outcome.status, "rows": outcome.rows, "seconds": seconds}
     if outcome.error is not None:
         raise outcome.error

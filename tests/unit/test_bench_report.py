@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import boto3
 import pytest
 
 from bench import harness, report
@@ -68,20 +69,28 @@ def test_what_a_suite_says_in_the_environment_is_not_told_to_the_next(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def first(quick: bool) -> Iterator[Figure]:
-        os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+        os.environ |= {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "first"}
+        seen.append(_whom())
         yield Figure("f", 1, "")
 
+    def _whom() -> str:
+        """Who boto3 takes us for, and where it would ask."""
+        client = boto3.client("s3", region_name="us-east-1")
+        return f"{client._request_signer._credentials.access_key} at {client.meta.endpoint_url}"
+
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setitem(harness.SUITES, "first", first)
-    seen = list[str | None]()
+    seen = list[str]()
 
     def second(quick: bool) -> Iterator[Figure]:
-        seen.append(os.environ.get("AWS_ENDPOINT_URL"))
+        os.environ["AWS_ACCESS_KEY_ID"] = "second"
+        seen.append(_whom())
         yield Figure("g", 1, "")
 
     monkeypatch.setitem(harness.SUITES, "second", second)
     harness.run(["first", "second"], quick=True)
-    assert seen == [None]
+    assert seen == ["first at http://127.0.0.1:1", "second at https://s3.amazonaws.com"]
 
 
 def test_growth_is_drawn_to_scale(results: Path) -> None:
