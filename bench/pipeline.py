@@ -45,7 +45,7 @@ def pipeline(quick: bool) -> Iterator[Figure]:
             spark.sparkContext.setLogLevel("ERROR")
             yield _row_digest(spark, 250_000 if quick else 4_000_000)
             yield from _notes(spark, lake, 600 if quick else int(os.environ.get("BENCH_NOTES", USUAL)))
-            yield from _compaction(spark, lake, 60 if quick else 2_000)
+            yield from _compaction(spark, lake, 60 if quick else 2_000, 1 if quick else 3)
 
 
 def _row_digest(spark: SparkSession, count: int) -> Figure:
@@ -122,31 +122,35 @@ def _run(spark: SparkSession, lake: Lake, prefix: str, **given: Any) -> _Run:
     return _Run(round(cpu_seconds() - began, 2), round(seconds(), 2), stages)
 
 
-def _compaction(spark: SparkSession, lake: Lake, files: int) -> Iterator[Figure]:
+def _compaction(spark: SparkSession, lake: Lake, files: int, turns: int) -> Iterator[Figure]:
     """Three tables alike: one for the job, one for the job without its proof, one for Iceberg's own action.
 
-    Each way compacts a small table first: none pays for what the session does for the first time.
+    Each way compacts a small table first, and then takes some turns, of which its best counts: none pays for what the
+    session does for the first time.
     """
     ways: dict[str, Callable[[str], Any]] = {
         "iceberg": lambda table: spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{table}')").collect(),
         "unproven": lambda table: _unproven(spark, lake, table),
         "proven": lambda table: _compact(spark, lake, table),
     }
-    warm = {name: _small_files(spark, lake, f"warm.{name}", 20) for name in ways}
-    tables = {name: _small_files(spark, lake, f"small.{name}", files) for name in ways}
-    before = _scan(spark, tables["proven"])
+    for name, way in ways.items():
+        way(_small_files(spark, lake, f"warm.{name}", 20))
     spent: dict[str, dict[str, float]] = {}
     found: dict[str, Any] = {}
-    for name, way in ways.items():
-        way(warm[name])
-        began, engine = cpu_seconds(), cpu_seconds(without=_store())
-        with stopwatch() as seconds:
-            found[name] = way(tables[name])
-        spent[name] = {
-            "cpu_s": round(cpu_seconds() - began, 2),
-            "cpu_s_without_the_store": round(cpu_seconds(without=_store()) - engine, 2),
-            "wall_s": round(seconds(), 2),
-        }
+    for turn in range(turns):
+        tables = {name: _small_files(spark, lake, f"small{turn}.{name}", files) for name in ways}
+        before = _scan(spark, tables["proven"])
+        for name, way in ways.items():
+            began, engine = cpu_seconds(), cpu_seconds(without=_store())
+            with stopwatch() as seconds:
+                found[name] = way(tables[name])
+            one = {
+                "cpu_s": round(cpu_seconds() - began, 2),
+                "cpu_s_without_the_store": round(cpu_seconds(without=_store()) - engine, 2),
+                "wall_s": round(seconds(), 2),
+            }
+            # The JVM is still compiling in the first turn: whoever comes first would pay for all.
+            spent[name] = min(spent.get(name, one), one, key=lambda told: told["cpu_s"])
     after = _scan(spark, tables["proven"])
     assert found["proven"]["files_before"] == found["unproven"]["files_before"] == files
     schema = schema_to_pyarrow(lake.tables.load(tables["proven"]).schema(), include_field_ids=True)
