@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint localstack bench bench-quick docs synth lock clean
+.PHONY: help setup demo check test lint localstack bench bench-quick docs synth lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,9 @@ setup: ## virtual environment, locked dependencies, Node, Java, Spark's jars (se
 
 demo: setup ## the lake at work in the embedded cloud
 	@$(RUN) strandline demo $(ARGS)
+
+check: lint ## lint, types, unit and property tests: for the minute between two edits
+	@$(RUN) pytest -n 2 tests/unit tests/property $(ARGS)
 
 test: lint localstack ## lint, types, import rules and all tests
 	@$(RUN) pytest -n 3 $(ARGS)
@@ -39,7 +42,7 @@ docs: setup ## docs/reference, written anew from the code
 bench-quick: setup ## smaller sizes, in minutes: a first look, kept apart from the real figures
 	@$(RUN) python -m bench --quick $(ARGS)
 
-synth: setup ## the CloudFormation templates of the stacks
+synth: setup ## the CloudFormation templates of the stacks, into cdk.out/
 	@$(RUN) python -m infra.app
 
 lock: setup ## resolve pyproject.toml anew into requirements/*.lock

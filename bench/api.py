@@ -1,4 +1,4 @@
-"""The API's figures: a warm request, many callers at once, and what a cold start imports. All over loopback."""
+"""The API: a warm request, many concurrent callers, and the import time of a cold start. All over loopback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import httpx
 
 from bench.harness import Figure, p50, suite
-from cli.client import Client
 from infra.local.cloud import EmbeddedCloud
+from strandline.client import Client
 
 TABLE = "bronze.tides"
 CALLERS = 50
 HANDLERS = ("functions.api", "functions.ingest", "functions.sequencer")
 HEAVIEST = "pyiceberg.table, pyiceberg.io.pyarrow, pyiceberg.catalog.glue"
-# An image has no pandas, which pyarrow imports wherever it finds one.
+# The functions' images have no pandas, which pyarrow imports if it is installed.
 IMPORT = """
 import resource, sys
 
@@ -29,7 +29,7 @@ class NoPandas:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, NoPandas())
-import {what}
+import {modules}
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(used.ru_utime + used.ru_stime)
 """
@@ -47,7 +47,7 @@ def api(quick: bool) -> Iterator[Figure]:
         cloud.wait_until_idle()
         headers = {"Authorization": f"Bearer {token}"}
         yield _warm(endpoint, headers, 50 if quick else 300)
-        yield from _at_once(endpoint, headers, 5.0 if quick else 60.0)
+        yield from _concurrent(endpoint, headers, 5.0 if quick else 60.0)
 
 
 def _warm(endpoint: str, headers: dict[str, str], count: int) -> Figure:
@@ -63,36 +63,39 @@ def _warm(endpoint: str, headers: dict[str, str], count: int) -> Figure:
     return Figure("GET /tables/{t}, warm, p50", p50(samples), "ms", 25.0, detail=detail, samples=samples)
 
 
-def _at_once(endpoint: str, headers: dict[str, str], seconds: float) -> Iterator[Figure]:
-    seen: Counter[int] = Counter()
+def _concurrent(endpoint: str, headers: dict[str, str], seconds: float) -> Iterator[Figure]:
+    statuses: Counter[int] = Counter()
     samples: list[float] = []
     lock = threading.Lock()
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
 
     def call() -> None:
         with httpx.Client(headers=headers, timeout=60) as http:
-            while time.monotonic() < until:
+            while time.monotonic() < deadline:
                 began = time.perf_counter()
-                answer = http.get(f"{endpoint}/tables/{TABLE}")
-                took = (time.perf_counter() - began) * 1000
+                response = http.get(f"{endpoint}/tables/{TABLE}")
+                milliseconds = (time.perf_counter() - began) * 1000
                 with lock:
-                    seen[answer.status_code] += 1
-                    samples.append(took)
+                    statuses[response.status_code] += 1
+                    samples.append(milliseconds)
 
     threads = [threading.Thread(target=call) for _ in range(CALLERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    failed = sum(count for status, count in seen.items() if status >= 500)
-    detail: dict[str, object] = {"statuses": {str(status): count for status, count in seen.items()}, "seconds": seconds}
+    failed = sum(count for status, count in statuses.items() if status >= 500)
+    detail: dict[str, object] = {
+        "statuses": {str(status): count for status, count in statuses.items()},
+        "seconds": seconds,
+    }
     yield Figure(f"{CALLERS} callers at once, answers of 5xx", failed, "answers", 0, detail=detail)
-    yield Figure(f"{CALLERS} callers at once, rate", sum(seen.values()) / seconds, "requests/s", better="higher")
+    yield Figure(f"{CALLERS} callers at once, rate", sum(statuses.values()) / seconds, "requests/s", better="higher")
     yield Figure(f"{CALLERS} callers at once, p50", p50(samples), "ms")
 
 
 def _cold(runs: int) -> Iterator[Figure]:
-    """CPU seconds, the best of a few: what a cold start pays, whatever else the machine does meanwhile."""
+    """CPU seconds of a cold start's imports, the minimum of several runs."""
     heaviest = min(_import_cpu(HEAVIEST) for _ in range(runs))
     for handler in HANDLERS:
         own = min(_import_cpu(handler) for _ in range(runs))
@@ -100,6 +103,7 @@ def _cold(runs: int) -> Iterator[Figure]:
         yield Figure(f"cold import of {handler}, over that of pyiceberg", own / heaviest, "x", 1.5, detail=detail)
 
 
-def _import_cpu(what: str) -> float:
-    done = subprocess.run([sys.executable, "-c", IMPORT.format(what=what)], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def _import_cpu(modules: str) -> float:
+    script = IMPORT.format(modules=modules)
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return float(child.stdout)

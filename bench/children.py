@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: engines do not share an allocator, a cache or the interpreter's lock."""
+"""Measurements in a child process: engines do not share an allocator, a cache or the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 
-def alone(measure: Callable[..., Any], *args: Any) -> Any:
-    """What `measure(*args)` gives in a fresh process. It and its arguments must be picklable."""
+def in_child(measure: Callable[..., Any], *args: Any) -> Any:
+    """Runs `measure(*args)` in a new process and returns its result. Function and arguments must be picklable."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(theirs, measure, args), daemon=True)
+    parent_end, child_end = context.Pipe()
+    process = context.Process(target=_run, args=(child_end, measure, args), daemon=True)
     process.start()
-    theirs.close()
+    child_end.close()
     try:
-        failed, answer = ours.recv()
+        failed, result = parent_end.recv()
     except EOFError:
-        raise RuntimeError(f"{measure.__name__} ended without an answer") from None
+        raise RuntimeError(f"{measure.__name__} exited without a result") from None
     finally:
         process.join(30)
     if failed:
-        raise RuntimeError(f"{measure.__name__} failed:\n{answer}")
-    return answer
+        raise RuntimeError(f"{measure.__name__} failed:\n{result}")
+    return result
 
 
 def _run(pipe: Any, measure: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -38,38 +38,38 @@ def _run(pipe: Any, measure: Callable[..., Any], args: tuple[Any, ...]) -> None:
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], int]]:
-    """The most bytes resident during the block, beyond those before it.
+    """The peak of resident bytes during the block, minus those at its start.
 
-    The kernel's own high-water mark, reset at the start: nothing falls between two samples. Where it cannot be
-    reset, samples every 5 ms stand in for it.
+    Uses the kernel's high-water mark, reset at the start, which misses no peak. Where it cannot be reset, samples
+    every 5 ms instead.
     """
     exact = False
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
         exact = True
     base = resident("VmRSS")
-    top = base
+    peak = base
     done = threading.Event()
 
     def sample() -> None:
-        nonlocal top
+        nonlocal peak
         while not done.wait(0.005):
-            top = max(top, resident("VmRSS"))
+            peak = max(peak, resident("VmRSS"))
 
-    watcher = threading.Thread(target=sample)
+    sampler = threading.Thread(target=sample)
     if not exact:
-        watcher.start()
+        sampler.start()
     try:
-        yield lambda: (resident("VmHWM") if exact else top) - base
+        yield lambda: (resident("VmHWM") if exact else peak) - base
     finally:
         done.set()
         if not exact:
-            watcher.join()
+            sampler.join()
 
 
 def resident(field: str) -> int:
-    """Bytes of this process: VmRSS now, VmHWM at most since it was started. Not getrusage's, which for a while counts
-    the process that started this one."""
+    """A memory field of this process in bytes: VmRSS is the current value, VmHWM its peak. getrusage would at first
+    include the memory of the parent process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024

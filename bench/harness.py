@@ -1,4 +1,4 @@
-"""What a figure is, and how figures are collected, run and kept."""
+"""Figures and suites: how suites are registered and run, and how their figures are saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import boto3
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.object_store import described
+from bench.object_store import describe
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
@@ -32,7 +32,7 @@ PACKAGES = (
 
 @dataclass
 class Plot:
-    """How a figure grows: for each line its points. Both axes are logarithmic unless it says otherwise."""
+    """How a figure grows: the points of each line. Both axes are logarithmic by default."""
 
     title: str
     x: str
@@ -44,9 +44,9 @@ class Plot:
 
 @dataclass
 class Figure:
-    """One measured number. `target` is what it should be at most (or at least); `detail` what else was seen.
+    """One measured number. `target` is its upper limit, or its lower limit if higher is better.
 
-    `samples` are what `value` was taken from, in the same unit: they give its spread.
+    `detail` holds other measurements; `samples` are the values behind `value`, in the same unit, and give its spread.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Figure:
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """The middle eight tenths of the samples; None where the value was taken once, or is a count."""
+        """The 10th and 90th percentile of the samples; None for a single measurement or a count."""
         if len(self.samples) < 2:
             return None
         ordered = sorted(self.samples)
@@ -76,7 +76,7 @@ class Figure:
 
 
 Suite = Callable[[bool], Iterator[Figure]]
-"""Runs measurements and yields figures as they come; the argument asks for the quick version."""
+"""Runs measurements and yields their figures; the argument selects the quick version."""
 
 SUITES: dict[str, Suite] = {}
 
@@ -91,7 +91,7 @@ def suite(name: str) -> Callable[[Suite], Suite]:
 
 @contextmanager
 def stopwatch() -> Iterator[Callable[[], float]]:
-    """`with stopwatch() as seconds: …; seconds()` gives the wall time of the block."""
+    """`with stopwatch() as seconds: …`: afterwards `seconds()` is the wall time of the block."""
     began = time.perf_counter()
     ended: list[float] = []
     yield lambda: (ended[0] if ended else time.perf_counter()) - began
@@ -99,39 +99,39 @@ def stopwatch() -> Iterator[Callable[[], float]]:
 
 
 def cpu_seconds(without: Collection[int] = ()) -> float:
-    """CPU time of this process and of all it started: a JVM, its workers. Those that ended count as well.
+    """The CPU time of this process and its descendants, such as a JVM and its workers, also of those that have ended.
 
-    What a loaded machine leaves as it is, where wall time does not. `without`: processes to leave out, and theirs.
+    Unlike wall time it hardly depends on the machine's load. `without`: processes to leave out, with their descendants.
     """
     children: dict[int, list[int]] = {}
     spent: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process has ended
             fields = stat.read_text().rpartition(")")[2].split()
             process = int(stat.parent.name)
             children.setdefault(int(fields[1]), []).append(process)
-            spent[process] = sum(map(int, fields[11:15]))  # its own, and of children that ended and were waited for
+            spent[process] = sum(map(int, fields[11:15]))  # its own, and that of children it has waited for
     total, todo = 0, [os.getpid()]
     while todo:
         process = todo.pop()
         if process in without:
             continue
         alive = children.get(process, [])
-        if process in _UNTOLD or (alive and _ignores_ends(process)):
-            known = _UNTOLD.setdefault(process, {})
-            known |= {child: spent[child] for child in alive}
-            total += sum(ticks for child, ticks in known.items() if child not in alive)
+        if process in _CHILD_TICKS or (alive and _ignores_sigchld(process)):
+            ticks_of = _CHILD_TICKS.setdefault(process, {})
+            ticks_of |= {child: spent[child] for child in alive}
+            total += sum(ticks for child, ticks in ticks_of.items() if child not in alive)
         total += spent.get(process, 0)
         todo += alive
     return total / os.sysconf("SC_CLK_TCK")
 
 
-_UNTOLD: dict[int, dict[int, int]] = {}
-"""By parent: what each child had spent when it was last seen. Only of parents that ignore a child's end, as Spark's
-daemon does: what its idle workers spent is in no process's count once they are gone."""
+_CHILD_TICKS: dict[int, dict[int, int]] = {}
+"""By parent: each child's CPU ticks when last read. Only for parents that ignore SIGCHLD, as Spark's daemon does: once
+its workers have ended, no process's count includes their CPU time."""
 
 
-def _ignores_ends(process: int) -> bool:
+def _ignores_sigchld(process: int) -> bool:
     with suppress(OSError):
         for text in Path(f"/proc/{process}/status").read_text().splitlines():
             if text.startswith("SigIgn:"):
@@ -144,39 +144,40 @@ def p50(samples: list[float]) -> float:
 
 
 def folder(quick: bool) -> Path:
-    """Quick figures are a first look, and never take the place of real ones."""
+    """Where results are saved. Quick figures have a folder of their own, so that they never replace real ones."""
     return RESULTS / "quick" if quick else RESULTS
 
 
 def run(names: Sequence[str], quick: bool, rounds: int = 1) -> dict[str, list[Figure]]:
-    """Runs the suites with a bar on stderr; each suite's figures are saved when it ends.
+    """Runs the suites with a progress bar on stderr, and saves each suite's figures when it ends.
 
-    Of several rounds a figure is the median one, and its samples are the rounds' values.
+    With several rounds each figure is the median round's, and its samples are the rounds' values.
     """
-    done: dict[str, list[Figure]] = {}
+    results: dict[str, list[Figure]] = {}
     with _bars() as bars:
-        whole = bars.add_task("suites", total=len(names))
+        suites_bar = bars.add_task("suites", total=len(names))
         for name in names:
-            bar = bars.add_task(name, total=_known(name, quick) * rounds or None)
-            taken: list[list[Figure]] = []
+            bar = bars.add_task(name, total=_last_count(name, quick) * rounds or None)
+            figures_by_round: list[list[Figure]] = []
             began = time.perf_counter()
             for _ in range(rounds):
-                taken.append([])
+                figures_by_round.append([])
                 with _own_environment():
                     for figure in SUITES[name](quick):
-                        taken[-1].append(figure)
+                        figures_by_round[-1].append(figure)
                         bars.console.print(f"  {line(figure)}", highlight=False, markup=False)
                         bars.advance(bar)
-            done[name] = _medians(taken)
-            _save(name, done[name], quick, rounds, time.perf_counter() - began)
+            results[name] = _medians(figures_by_round)
+            _save(name, results[name], quick, rounds, time.perf_counter() - began)
             bars.remove_task(bar)
-            bars.advance(whole)
-    return done
+            bars.advance(suites_bar)
+    return results
 
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """A suite may say where its cloud is: the next one has another. boto3 remembers whom it saw there first."""
+    """Restores the environment after a suite, which may set its cloud's endpoint, and resets boto3's default session,
+    which caches credentials."""
     before = dict(os.environ)
     boto3.DEFAULT_SESSION = None
     try:
@@ -191,8 +192,8 @@ def _bars() -> Progress:
     return Progress(*columns, console=Console(file=sys.stderr, soft_wrap=True), transient=True)
 
 
-def _known(name: str, quick: bool) -> int:
-    """How many figures the suite gave the last time: what its bar is measured by."""
+def _last_count(name: str, quick: bool) -> int:
+    """The number of figures in the suite's last results, for its progress bar; 0 without any."""
     with suppress(OSError, ValueError, KeyError):
         return len(json.loads((folder(quick) / f"{name}.json").read_text())["figures"])
     return 0
@@ -201,22 +202,22 @@ def _known(name: str, quick: bool) -> int:
 def _medians(rounds: list[list[Figure]]) -> list[Figure]:
     if len(rounds) == 1:
         return rounds[0]
-    found = []
+    medians = []
     for figures in zip(*rounds, strict=True):
-        ordered = sorted(figures, key=lambda one: one.value)
-        chosen = ordered[len(ordered) // 2]
-        chosen.samples = [one.value for one in figures]
-        found.append(chosen)
-    return found
+        ordered = sorted(figures, key=lambda figure: figure.value)
+        median = ordered[len(ordered) // 2]
+        median.samples = [figure.value for figure in figures]
+        medians.append(median)
+    return medians
 
 
 def line(figure: Figure) -> str:
-    wanted = "" if figure.target is None else f"  (target {'≤' if figure.better == 'lower' else '≥'} {figure.target:g})"
-    return f"{figure.verdict:<6} {figure.name}: {figure.value:.4g} {figure.unit}{wanted}"
+    target = "" if figure.target is None else f"  (target {'≤' if figure.better == 'lower' else '≥'} {figure.target:g})"
+    return f"{figure.verdict:<6} {figure.name}: {figure.value:.4g} {figure.unit}{target}"
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on; the load is what others asked of it meanwhile."""
+    """The machine and software of the measurements, with the load average at their end."""
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
@@ -224,7 +225,7 @@ def machine() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "object_store": described(),
+        "object_store": describe(),
         "packages": {name: version(name) for name in PACKAGES},
     }
 

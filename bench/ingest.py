@@ -1,4 +1,4 @@
-"""Ingestion's figures: how fast JSON lines become Parquet, in how much memory, and how soon a file is proven."""
+"""Ingestion: throughput from JSON lines to Parquet, peak memory, and the time from landed file to published leaf."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ import pyarrow.parquet as pq
 
 from bench.children import resident
 from bench.harness import Figure, p50, suite
-from catalog.ingest.appends import _checked
-from catalog.ingest.flow import Ingest
-from catalog.ingest.objects import DigestingStream
-from catalog.lake import open_lake
-from catalog.pipeline.formats import read_rows
-from catalog.pipeline.landing import Landed
-from catalog.pipeline.limits import Limits
-from catalog.settings import Settings, load_settings
-from catalog.tables.creation import as_schema
-from catalog.tables.files import encode
+from catalog import Settings, load_settings, open_lake
+from catalog.formats import FormatLimits, read_rows
+from catalog.ingest import Ingest, LandedFile
+from catalog.ingest.commit import _checked
+from catalog.ingest.landed_object import DigestingStream
+from catalog.tables import as_schema
+from catalog.tables.file_writer import encode
 from infra.local.cloud import EmbeddedCloud
 from infra.local.server import ApiServer
 
@@ -43,15 +40,15 @@ MB = 1 << 20
 
 
 def lines(count: int, first: int = 0) -> bytes:
-    """Rows of ten columns, about 230 bytes each, no two alike."""
-    dice = random.Random(first)
+    """Distinct rows of ten columns, about 230 bytes each."""
+    rng = random.Random(first)
     return b"".join(
         b'{"id": %d, "station": "station-%d", "at": "2026-01-%02dT%02d:00:00", "metres": %.6f, "ok": %s, '
         b'"note": "spring tide at the outer pier, gauge %d", "count": %d, "code": "%012d", "temperature": %.4f, '
         b'"region": "%s"}\n'
         % (
-            n, n % 500, n % 28 + 1, n % 24, dice.random() * 10, b"true" if n % 3 else b"false",
-            n % 1000, n % 77, n, dice.gauss(10, 3), (b"eu", b"us", b"as")[n % 3],
+            n, n % 500, n % 28 + 1, n % 24, rng.random() * 10, b"true" if n % 3 else b"false",
+            n % 1000, n % 77, n, rng.gauss(10, 3), (b"eu", b"us", b"as")[n % 3],
         )
         for n in range(first, first + count)
     )  # fmt: skip
@@ -65,17 +62,17 @@ def run(quick: bool) -> Iterator[Figure]:
 
 
 def _throughput(count: int) -> Iterator[Figure]:
-    """One core, CPU time, best of several that take turns: the bytes in memory to Parquet in memory.
+    """From bytes in memory to Parquet in memory: CPU time on one core, the minimum of several runs, in turn.
 
     Ours digests, parses, checks against the table and encodes with zstd and content-defined chunking; the peer is
-    pyarrow.json and write_table with their defaults, but on one thread.
+    pyarrow.json and write_table with their defaults, on one thread.
     """
     data, schema = lines(count), as_schema(COLUMNS)
-    hint = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    hint = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in COLUMNS.items()])
 
     def ours() -> None:
         stream = DigestingStream(io.BytesIO(data), nullcontext)
-        rows = _checked(schema, list(read_rows(stream, "a.jsonl", Limits(), hint)), 0, "t")
+        rows = _checked(schema, list(read_rows(stream, "a.jsonl", FormatLimits(), hint)), 0, "t")
         stream.digest()
         encode(rows, "zstd")
 
@@ -90,7 +87,7 @@ def _throughput(count: int) -> Iterator[Figure]:
         times["ours"].append(_cpu(ours))
         times["peer"].append(_cpu(peer))
     pa.set_cpu_count(before)
-    best = {name: min(found) for name, found in times.items()}
+    best = {name: min(seconds) for name, seconds in times.items()}
     detail: dict[str, object] = {"rows": count, "bytes": len(data), "cpu_s": best}
     yield Figure(
         "JSON lines to Parquet, per core", count / best["ours"], "rows/s", 100_000, better="higher", detail=detail
@@ -98,7 +95,7 @@ def _throughput(count: int) -> Iterator[Figure]:
     yield Figure("the same beside pyarrow.json + write_table", best["peer"] / best["ours"], "x", 0.8, better="higher")
 
 
-kinds = {"long": pa.int64(), "double": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
+ARROW_TYPES = {"long": pa.int64(), "double": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
 
 
 def _cpu(work: Callable[[], None]) -> float:
@@ -107,10 +104,10 @@ def _cpu(work: Callable[[], None]) -> float:
     return time.process_time() - began
 
 
-class MadeUp:
-    """S3 as the function sees it, but for one object, whose bytes are made up as they are read: nobody holds them.
+class GeneratedObject:
+    """An S3 client with one object whose bytes are generated as they are read, so that nothing holds them in memory.
 
-    Everything else, also every write, is the real client's.
+    All other requests go to the real client.
     """
 
     def __init__(self, s3: Any, size: int) -> None:
@@ -119,25 +116,25 @@ class MadeUp:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._s3, name)
 
-    def get_object(self, **wanted: Any) -> Any:
-        if wanted["Key"] != _KEY:
-            return self._s3.get_object(**wanted)
+    def get_object(self, **parameters: Any) -> Any:
+        if parameters["Key"] != _KEY:
+            return self._s3.get_object(**parameters)
         body = _Body(self.size)
         return {"Body": body, "ContentLength": self.size, "LastModified": datetime.now(UTC), "ETag": '"x"'}
 
 
 class _Body:
     def __init__(self, size: int) -> None:
-        self._left, self._next, self._rest = size, 0, b""
+        self._remaining, self._next, self._buffer = size, 0, b""
 
-    def read(self, wanted: int | None = None) -> bytes:
-        wanted = min(self._left, wanted if wanted is not None else self._left)
-        while len(self._rest) < wanted:
-            self._rest += lines(10_000, self._next)
+    def read(self, size: int | None = None) -> bytes:
+        size = min(self._remaining, size if size is not None else self._remaining)
+        while len(self._buffer) < size:
+            self._buffer += lines(10_000, self._next)
             self._next += 10_000
-        data, self._rest = self._rest[:wanted], self._rest[wanted:]
-        self._left -= wanted
-        if not self._left and data:  # the last line ends where the object does
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        self._remaining -= size
+        if not self._remaining and data:  # the object ends with a complete line
             data = data[: data.rfind(b"\n") + 1].ljust(len(data), b"\n")
         return data
 
@@ -146,7 +143,7 @@ class _Body:
 
 
 def _memory(size: int) -> Figure:
-    """In a process of its own, over a real endpoint; peak resident memory as the kernel counts it."""
+    """Peak resident memory of a child process that ingests over a real endpoint, as the kernel counts it."""
     server = ApiServer()
     server.start()
     try:
@@ -155,27 +152,29 @@ def _memory(size: int) -> Figure:
         glue = server.endpoint.client("glue", "person")
         glue.create_database(DatabaseInput={"Name": "bronze", "LocationUri": "s3://lake/tables/bronze"})
         environment = {**os.environ, **server.endpoint.environment("function.ingest"), "STRANDLINE_BUCKET": "lake"}
-        done = subprocess.run(
+        child = subprocess.run(
             [sys.executable, "-m", "bench.ingest", str(size)], env=environment, capture_output=True, check=True
         )
     finally:
         server.stop()
-    said = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(child.stdout.splitlines()[-1])
     name = f"peak memory for a JSON-lines object of {size >> 20} MB"
-    return Figure(name, said.pop("peak_mb"), "MB", 700, detail=said)
+    return Figure(name, result.pop("peak_mb"), "MB", 700, detail=result)
 
 
 def _child(size: int) -> None:
     lake = open_lake(load_settings())
     before = resident("VmHWM") / MB
     began = time.perf_counter()
-    (outcome,) = Ingest(MadeUp(lake.s3, size), lake.tables, lake.settings.bucket).run([Landed("lake", _KEY)])
+    (outcome,) = Ingest(GeneratedObject(lake.s3, size), lake.tables, lake.settings.bucket).run(
+        [LandedFile("lake", _KEY)]
+    )
     seconds = time.perf_counter() - began
     peak = resident("VmHWM") / MB
-    said = {"peak_mb": peak, "imports_mb": before, "status": outcome.status, "rows": outcome.rows, "seconds": seconds}
+    result = {"peak_mb": peak, "imports_mb": before, "status": outcome.status, "rows": outcome.rows, "seconds": seconds}
     if outcome.error is not None:
         raise outcome.error
-    print(json.dumps(said))
+    print(json.dumps(result))
 
 
 def _cloud(drops: int, many: int) -> Iterator[Figure]:
@@ -184,7 +183,7 @@ def _cloud(drops: int, many: int) -> Iterator[Figure]:
         lake = open_lake(load_settings())
         s3, settings = lake.s3, lake.settings
         rows, first = 4500, 0
-        for table in ("tides", "many"):  # the first drop makes the table and warms the functions
+        for table in ("tides", "many"):  # the first file creates the table and warms the functions
             s3.put_object(Bucket=settings.bucket, Key=f"landing/bronze/{table}/first.jsonl", Body=lines(100, -100))
         cloud.wait_until_idle(120)
         waits = []
@@ -210,8 +209,8 @@ def _cloud(drops: int, many: int) -> Iterator[Figure]:
             list(pool.map(put, range(many)))
         cloud.wait_until_idle(300)
         seconds = time.perf_counter() - began
-        found, commits = lake.tables.scan("bronze.many").num_rows, len(lake.tables.history("bronze.many"))
-        assert found == 100 * (many + 1), found
+        row_count, commits = lake.tables.scan("bronze.many").num_rows, len(lake.tables.history("bronze.many"))
+        assert row_count == 100 * (many + 1), row_count
         _, leaf = lake.timeline.find(lake.tables.history("bronze.many")[0].snapshot_id)
         assert leaf.table == "bronze.many"
         detail = {"seconds": seconds, "commits": commits}

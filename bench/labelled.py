@@ -1,14 +1,14 @@
-"""A labelled set to search in: seeded, made up, and said so.
+"""A synthetic labelled set for search, generated from a seed.
 
-Documents are about one of 24 topics, in words of that topic, between words that belong to none; one in four also names
-somebody. A question asks in one of three ways, in equal parts:
+Each document has words of one of 24 topics among filler words; one in four also contains a name. A third of the
+questions each are of these kinds:
 
-    meaning   two words of a topic that no document uses: the topic's documents are what is wanted
-    name      a name: the documents that name it are
-    both      a name and such a word: documents with both are wanted most (2), those with the name alone a little (1)
+    meaning   two words of a topic that no document uses; relevant are the topic's documents
+    name      a name; relevant are the documents that contain it
+    both      a name and such a word; documents with both have grade 2, those with the name alone grade 1
 
-So neither words nor vectors alone can answer all of them, as with people's questions; how much is gained by asking
-both says nothing about any other set.
+So neither full-text nor vector search alone can answer all of them, as with real questions. The gain of hybrid search
+on this set says nothing about any other set.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ _STARTS = ("Kel", "Tam", "Hes", "Bor", "Ilv", "Nad", "Ros", "Wyn", "Zef", "Orl")
 class Question:
     kind: str
     text: str
-    wanted: Mapping[int, int]
+    grades: Mapping[int, int]
 
 
 def labelled(documents: int = 1200, questions: int = 150, seed: int = 6) -> tuple[list[str], list[Question]]:
-    """The documents, numbered from 0, and the questions with the grade of every document that is wanted."""
+    """The documents, numbered from 0, and the questions with the grades of their relevant documents."""
     chance = random.Random(seed)
     topics = [tuple(part.split() for part in line.split("|")) for line in _TOPICS.strip().splitlines()]
     names = [start + end for start in _STARTS for end in _ENDS]
-    texts, about, named = list[str](), list[int](), list[str | None]()
+    texts, topic_of, name_of = list[str](), list[int](), list[str | None]()
     for _ in range(documents):
         topic = chance.randrange(len(topics))
         name = chance.choice(names) if chance.random() < 0.25 else None
@@ -104,30 +104,34 @@ def labelled(documents: int = 1200, questions: int = 150, seed: int = 6) -> tupl
         words += [name] if name else []
         chance.shuffle(words)
         texts.append(" ".join(words))
-        about.append(topic)
-        named.append(name)
-    asked = list[Question]()
-    known = [(topic, name) for topic, name in zip(about, named, strict=True) if name]
+        topic_of.append(topic)
+        name_of.append(name)
+    result = list[Question]()
+    named_documents = [(topic, name) for topic, name in zip(topic_of, name_of, strict=True) if name]
     for number in range(questions):
-        topic, name = chance.choice(known)
+        topic, name = chance.choice(named_documents)
         words = topics[topic][1]
         kind = ("meaning", "name", "both")[number % 3]
         if kind == "meaning":
-            wanted = {at: 1 for at, found in enumerate(about) if found == topic}
-            asked.append(Question(kind, " ".join(words), wanted))
+            grades = {document: 1 for document, other in enumerate(topic_of) if other == topic}
+            result.append(Question(kind, " ".join(words), grades))
         elif kind == "name":
-            asked.append(Question(kind, f"{name}", {at: 1 for at, found in enumerate(named) if found == name}))
+            result.append(
+                Question(kind, f"{name}", {document: 1 for document, other in enumerate(name_of) if other == name})
+            )
         else:
-            wanted = {at: 1 + (about[at] == topic) for at, found in enumerate(named) if found == name}
-            asked.append(Question(kind, f"{name} {chance.choice(words)}", wanted))
-    return texts, asked
+            grades = {
+                document: 1 + (topic_of[document] == topic) for document, other in enumerate(name_of) if other == name
+            }
+            result.append(Question(kind, f"{name} {chance.choice(words)}", grades))
+    return texts, result
 
 
-def ndcg(found: Sequence[int], wanted: Mapping[int, int], k: int = 10) -> float:
-    """Gain 2**grade - 1, discounted by place; against the best order there could be."""
+def ndcg(ranking: Sequence[int], grades: Mapping[int, int], k: int = 10) -> float:
+    """Normalised discounted cumulative gain, with gain 2**grade - 1."""
 
-    def gain(grades: Sequence[int]) -> float:
-        return sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(grades[:k]))
+    def dcg(ordered: Sequence[int]) -> float:
+        return sum((2**grade - 1) / math.log2(rank + 2) for rank, grade in enumerate(ordered[:k]))
 
-    best = gain(sorted(wanted.values(), reverse=True))
-    return gain([wanted.get(one, 0) for one in found]) / best if best else 0.0
+    ideal = dcg(sorted(grades.values(), reverse=True))
+    return dcg([grades.get(document, 0) for document in ranking]) / ideal if ideal else 0.0

@@ -1,9 +1,9 @@
-"""The S3 server that time figures over S3 are taken on: versitygw with its data in memory, for us and for every peer.
+"""The S3 server for time measurements: versitygw with its data in memory, for us and for every peer.
 
-The embedded cloud spends milliseconds of Python on each request, so a figure taken there says little of the engine
-that asked. versitygw checks signatures, decides If-Match and If-None-Match one at a time, and is several times as
-quick. It is built once, by Go, into build/bench; where that cannot be, the embedded cloud's S3 stands in for it and
-the report says so. Glue, and every count of requests that is not one of GETs by key, stay with the embedded cloud.
+The embedded cloud spends milliseconds of Python on each request, so times measured there say little about the engine.
+versitygw checks signatures, evaluates If-Match and If-None-Match atomically, and is several times as fast. Go builds
+it once, into build/bench; where that is not possible, the embedded cloud's S3 is used and the report says so. Glue,
+and all request counts except GETs by key, stay on the embedded cloud.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from bench.timeline_world import Cloud
 
 MODULE, VERSION = "github.com/versity/versitygw", "v1.8.0"
-# What Go's checksum database says of that version: a mirror that gives something else is not believed.
+# That version's checksum in Go's checksum database: a mirror that delivers another is rejected.
 SUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
-BUILT = Path(__file__).parents[1] / "build" / "bench" / f"versitygw-{VERSION}"
+BUILD_DIR = Path(__file__).parents[1] / "build" / "bench" / f"versitygw-{VERSION}"
 KEYS = {"access": "bench", "secret": "x", "region": "us-east-1"}
 MEMORY = Path("/dev/shm")
 
 
 @dataclass
 class ObjectStore:
-    """An S3 endpoint for whoever signs with KEYS."""
+    """An S3 endpoint that accepts requests signed with KEYS."""
 
     url: str
     gets: Callable[[], Counter[str]]
-    """How often each path was read since the last call."""
+    """Returns the GETs by path since the last call."""
 
     def bucket(self) -> str:
         name = f"bench-{uuid4().hex[:12]}"
@@ -54,8 +54,8 @@ class ObjectStore:
 
 @contextmanager
 def object_store(running: Cloud) -> Iterator[ObjectStore]:
-    """Empty, and gone afterwards with all it held. `running` is the cloud that stands in where there is no other."""
-    program = built()
+    """An empty store, removed with all its data at the end. Without versitygw uses the S3 of the cloud `running`."""
+    program = build_versitygw()
     if program is None:
         yield ObjectStore(running.url, running.gets)
         return
@@ -66,17 +66,17 @@ def object_store(running: Cloud) -> Iterator[ObjectStore]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        serving = ["--port", address, "--keep-alive", "--quiet", "--access-log", log]
+        options = ["--port", address, "--keep-alive", "--quiet", "--access-log", log]
         process = subprocess.Popen(
-            [program, *serving, "posix", *_posix(folder), data],
+            [program, *options, "posix", *_posix(folder), data],
             env={**os.environ, "ROOT_ACCESS_KEY": KEYS["access"], "ROOT_SECRET_KEY": KEYS["secret"], "GOGC": "400"},
             cwd=folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         before = dict(os.environ)
-        # What Arrow's client sends after a chunked body, a checksum, versitygw may take for the next request of the
-        # connection. Nobody sends one here: closing connections instead would cost everybody half a millisecond.
+        # versitygw may take the checksum that Arrow's client sends after a chunked body for the connection's next
+        # request, so no client sends one. Closing connections instead would cost every request half a millisecond.
         os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"
         try:
             _wait(process, address)
@@ -90,14 +90,15 @@ def object_store(running: Cloud) -> Iterator[ObjectStore]:
 
 
 def _read(log: Iterable[str]) -> Counter[str]:
-    """Of the lines that are new. A request is in the log before it is answered."""
+    """The GETs by path in the new lines of the log. The server logs a request before it responds."""
     # owner bucket [time zone] address requester id operation key path status …
-    asked = (line.split(" ") for line in log)
-    return Counter(fields[9] for fields in asked if len(fields) > 9 and fields[7] == "s3_GetObject")
+    requests = (line.split(" ") for line in log)
+    return Counter(fields[9] for fields in requests if len(fields) > 9 and fields[7] == "s3_GetObject")
 
 
 def _posix(folder: str) -> list[str]:
-    """Readers ask for a few KB at a time: a buffer of the usual MB for each is most of what such a read costs."""
+    """Options of the posix backend. Reads are of a few KB: allocating the default buffer of 1 MB for each would be
+    most of their cost."""
     options = ["--io-buffer-size", str(1 << 16)]
     try:
         os.setxattr(folder, "user.strandline", b"x")
@@ -109,38 +110,41 @@ def _posix(folder: str) -> list[str]:
 
 def _wait(process: subprocess.Popen[bytes], address: str, seconds: float = 20.0) -> None:
     host, port = address.split(":")
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and process.poll() is None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
         with suppress(OSError), socket.create_connection((host, int(port)), 1):
             return
         time.sleep(0.02)
-    raise RuntimeError(f"versitygw does not listen at {address} (it ended with {process.poll()})")
+    raise RuntimeError(f"versitygw does not listen at {address} (exit code {process.poll()})")
 
 
-def described() -> str:
-    """What `object_store` gives; builds nothing."""
-    there = (BUILT / "versitygw").exists()
-    return f"versitygw {VERSION.removeprefix('v')}" if there else "the embedded cloud's S3, for want of versitygw"
+def describe() -> str:
+    """The name of the server that `object_store` uses; builds nothing."""
+    exists = (BUILD_DIR / "versitygw").exists()
+    return f"versitygw {VERSION.removeprefix('v')}" if exists else "the embedded cloud's S3, for want of versitygw"
 
 
 @cache
-def built() -> Path | None:
-    """The program, built if need be: two minutes of processor time, once. None where it cannot be."""
-    program, go = BUILT / "versitygw", shutil.which("go")
+def build_versitygw() -> Path | None:
+    """The program, built if necessary, with two minutes of CPU time. None if it cannot be built.
+
+    Raises RuntimeError when the built version has another checksum than SUM.
+    """
+    program, go = BUILD_DIR / "versitygw", shutil.which("go")
     if program.exists():
         return program
     if go is None:
         return None
-    print(f"Building versitygw {VERSION} with Go: once, some minutes.", file=sys.stderr)
-    BUILT.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=BUILT) as folder:
-        asked = [go, "install", f"{MODULE}/cmd/versitygw@{VERSION}"]
-        made = subprocess.run(asked, env={**os.environ, "GOBIN": folder}, capture_output=True, text=True)
-        if made.returncode:
-            print(f"It cannot be built; the embedded cloud's S3 is used.\n{made.stderr[-2000:]}", file=sys.stderr)
+    print(f"Building versitygw {VERSION} with Go. This takes some minutes, once.", file=sys.stderr)
+    BUILD_DIR.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD_DIR) as folder:
+        command = [go, "install", f"{MODULE}/cmd/versitygw@{VERSION}"]
+        install = subprocess.run(command, env={**os.environ, "GOBIN": folder}, capture_output=True, text=True)
+        if install.returncode:
+            print(f"The build failed; using the embedded cloud's S3.\n{install.stderr[-2000:]}", file=sys.stderr)
             return None
-        told = subprocess.run([go, "version", "-m", f"{folder}/versitygw"], capture_output=True, text=True, check=True)
-        if ["mod", MODULE, VERSION, SUM] not in [line.split() for line in told.stdout.splitlines()]:
-            raise RuntimeError(f"{MODULE} {VERSION} is not what it was: its sum is not {SUM}")
+        info = subprocess.run([go, "version", "-m", f"{folder}/versitygw"], capture_output=True, text=True, check=True)
+        if ["mod", MODULE, VERSION, SUM] not in [line.split() for line in info.stdout.splitlines()]:
+            raise RuntimeError(f"the checksum of {MODULE} {VERSION} is not {SUM}: check the Go module proxy")
         (Path(folder) / "versitygw").rename(program)
     return program

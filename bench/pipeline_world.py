@@ -1,4 +1,4 @@
-"""Notes to measure with: seeded, with the shape of real ones (Zipf's words, links that cluster, a few long notes)."""
+"""Synthetic notes, generated from a seed and shaped like real ones: Zipf's words, clustered links, a few long notes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from catalog.pipeline.limits import Limits
-from catalog.pipeline.notes import parse_note
+from catalog.formats import FormatLimits
+from catalog.formats.markdown_note import parse_note
 
 _SYLLABLES = "ba be da del fo ga ha il ka lo ma mi na no or pa ra ri sa so ta tel ti um va ve zo".split()  # noqa: SIM905
 _TAGS = ("sea", "tide", "method", "people", "history", "idea", "todo", "meeting", "reading", "draft")
@@ -17,21 +17,21 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class NotesWorld:
-    """`size` notes; note n is the same whenever it is asked for, `edit` gives its next version."""
+    """`size` notes. A note's text depends only on the seed, its number and its version."""
 
     def __init__(self, size: int, seed: int = 7) -> None:
         self.size, self._seed = size, seed
         chance = random.Random(seed)
         self._words = ["".join(chance.choices(_SYLLABLES, k=chance.choice((2, 2, 3, 3, 4)))) for _ in range(6000)]
         self._weights = [1 / (rank + 3) for rank in range(len(self._words))]
-        # One draw for all notes: choosing by weight is slow, slicing a long sentence is not.
+        # Drawn once for all notes: a weighted choice is slow, slicing is not.
         self._stream = chance.choices(self._words, self._weights, k=200_000)
 
     def path(self, number: int) -> str:
         return f"{number % 37:02d}/note-{number:06d}.md"
 
     def note(self, number: int, version: int = 0) -> dict[str, Any]:
-        return parse_note(self.text(number, version), self.path(number), Limits())
+        return parse_note(self.text(number, version), self.path(number), FormatLimits())
 
     def text(self, number: int, version: int = 0) -> str:
         chance = random.Random(f"{self._seed}/{number}/{version}")
@@ -53,8 +53,8 @@ class NotesWorld:
     def _paragraph(self, chance: random.Random) -> str:
         sentences = []
         for _ in range(chance.choice((2, 3, 4, 6))):
-            at, length = chance.randrange(len(self._stream) - 30), chance.randint(6, 18)
-            words = self._stream[at : at + length]
+            start, length = chance.randrange(len(self._stream) - 30), chance.randint(6, 18)
+            words = self._stream[start : start + length]
             if chance.random() < 0.2:
                 words.insert(length // 2, f"in {chance.choice(_PLACES)}")
             sentences.append(" ".join(words).capitalize() + ".")

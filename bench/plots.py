@@ -1,4 +1,4 @@
-"""Growth as a picture: a small SVG with two axes, a line for each engine, and their names beside it."""
+"""Line plots as small SVG files: two axes, a line for each series, and a legend."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _STYLE = "font-family: sans-serif; font-size: 12px"
 
 
 class Axis:
-    """Values to pixels, by magnitude or evenly."""
+    """Maps values to pixels, on a logarithmic or linear scale."""
 
     def __init__(self, values: Sequence[float], log: bool, first: float, last: float) -> None:
-        known = [value for value in values if value > 0 or not log]
+        usable = [value for value in values if value > 0 or not log]
         self.log = log
-        low, high = (min(known), max(known)) if known else (1.0, 10.0)
+        low, high = (min(usable), max(usable)) if usable else (1.0, 10.0)
         if log:
             self._low, self._high = math.floor(math.log10(low)), math.ceil(math.log10(high))
         else:
@@ -29,8 +29,8 @@ class Axis:
         self._first, self._last = first, last
 
     def at(self, value: float) -> float:
-        where = math.log10(value) if self.log else value
-        return self._first + (where - self._low) / (self._high - self._low) * (self._last - self._first)
+        position = math.log10(value) if self.log else value
+        return self._first + (position - self._low) / (self._high - self._low) * (self._last - self._first)
 
     def ticks(self) -> list[float]:
         if self.log:
@@ -41,15 +41,15 @@ class Axis:
 
 
 def svg(plot: Mapping[str, Any]) -> str:
-    """`plot` as bench.harness.Plot, as the results have it."""
+    """`plot` is a bench.harness.Plot as a dictionary, as in the results."""
     lines = {
         name: [(x, y) for x, y in points if (x > 0 or not plot["log_x"]) and (y > 0 or not plot["log_y"])]
         for name, points in plot["lines"].items()
     }
-    every = [point for points in lines.values() for point in points]
-    across = Axis([x for x, _ in every], plot["log_x"], LEFT, WIDTH - RIGHT)
-    up = Axis([y for _, y in every], plot["log_y"], HEIGHT - BOTTOM, TOP)
-    drawn = [
+    all_points = [point for points in lines.values() for point in points]
+    x_axis = Axis([x for x, _ in all_points], plot["log_x"], LEFT, WIDTH - RIGHT)
+    y_axis = Axis([y for _, y in all_points], plot["log_y"], HEIGHT - BOTTOM, TOP)
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{_STYLE}" role="img">',
         f"<title>{escape(plot['title'])}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
@@ -58,24 +58,24 @@ def svg(plot: Mapping[str, Any]) -> str:
         f'<text transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
         f"{escape(plot['y'])}</text>",
     ]
-    for value in across.ticks():
-        x = across.at(value)
-        drawn.append(f'<path d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#ddd"/>')
-        drawn.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(value)}</text>')
-    for value in up.ticks():
-        y = up.at(value)
-        drawn.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
-        drawn.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>')
+    for value in x_axis.ticks():
+        x = x_axis.at(value)
+        elements.append(f'<path d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#ddd"/>')
+        elements.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(value)}</text>')
+    for value in y_axis.ticks():
+        y = y_axis.at(value)
+        elements.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
+        elements.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>')
     for number, (name, points) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
-        where = [(across.at(x), up.at(y)) for x, y in points]
-        if where:
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in where)
-            drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-            drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in where]
-            place = f'x="{WIDTH - RIGHT + 12}" y="{TOP + 16 + 18 * number}"'
-            drawn.append(f'<text {place} fill="{colour}">{escape(name)}</text>')
-    return "\n".join([*drawn, "</svg>", ""])
+        positions = [(x_axis.at(x), y_axis.at(y)) for x, y in points]
+        if positions:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
+            elements.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            elements += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in positions]
+            legend = f'x="{WIDTH - RIGHT + 12}" y="{TOP + 16 + 18 * number}"'
+            elements.append(f'<text {legend} fill="{colour}">{escape(name)}</text>')
+    return "\n".join([*elements, "</svg>", ""])
 
 
 def _short(value: float) -> str:

@@ -1,5 +1,7 @@
-"""Queries against their peers. TPC-H: DuckDB has no S3 client offline, so it reads the very same Parquet bytes as local
-files, while ours come over HTTP from the loopback; polars reads the same Iceberg table from the same endpoint.
+"""Queries against DuckDB and polars.
+
+TPC-H: DuckDB has no S3 client offline, so it reads the same Parquet bytes as local files, while ours come over HTTP on
+loopback. Point queries: polars reads the same Iceberg table from the same endpoint.
 """
 
 from __future__ import annotations
@@ -7,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -25,11 +28,12 @@ from pyiceberg.types import LongType
 
 from bench.harness import Figure, Plot, suite
 from bench.object_store import KEYS
+from bench.query_workers import worker_figures
 from bench.query_world import Warehouse, warehouse
 from bench.tpch import QUERIES, TABLES, generate
-from catalog.query.queries import Queries
-from catalog.query.routing import Route
-from catalog.tables.deltas import Delta
+from catalog.query import Queries
+from catalog.query.plan.routing import Route
+from catalog.tables import Delta, Tables
 
 
 @suite("query")
@@ -39,22 +43,23 @@ def run(quick: bool) -> Iterator[Figure]:
         yield from _point(house, 500_000 if quick else 5_000_000)
         yield from _plan(house, 1_000 if quick else 10_000)
         yield from _growth(house, [1, 4, 16, 64] if quick else [1, 4, 16, 64, 256])
+    yield from worker_figures()
 
 
 def _timed(call: Callable[[], Any], turns: int = 3) -> float:
-    """The best of some turns: what the machine's other work adds is not the engine's."""
+    """Wall seconds, the minimum of several turns: other load on the machine only adds time."""
     return _clocked(call, turns)[0]
 
 
 def _clocked(call: Callable[[], Any], turns: int = 3) -> tuple[float, float]:
-    """Wall and processor seconds, each the best of some turns."""
-    walls, works = [], []
+    """Wall and CPU seconds, each the minimum of several turns."""
+    wall, cpu = [], []
     for _ in range(turns):
-        began, worked = time.perf_counter(), time.process_time()
+        wall_began, cpu_began = time.perf_counter(), time.process_time()
         call()
-        walls.append(time.perf_counter() - began)
-        works.append(time.process_time() - worked)
-    return min(walls), min(works)
+        wall.append(time.perf_counter() - wall_began)
+        cpu.append(time.process_time() - cpu_began)
+    return min(wall), min(cpu)
 
 
 def _tpch(house: Warehouse, scale: float) -> Iterator[Figure]:
@@ -70,19 +75,19 @@ def _tpch(house: Warehouse, scale: float) -> Iterator[Figure]:
         for name in TABLES:
             paths = _copied(house, f"tpch.{name}", Path(folder))
             duck.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({paths!r})")
-        ours, theirs, work = {}, {}, [0.0, 0.0]
+        ours, theirs, cpu = {}, {}, [0.0, 0.0]
         queries = house.reader()
         for number, text in QUERIES.items():
-            theirs[number], their_work = _clocked(lambda text=text: duck.sql(text).to_arrow_table())
-            ours[number], our_work = _clocked(lambda text=text: _uncached(queries, _qualified(text)))
-            work = [work[0] + our_work, work[1] + their_work]
+            theirs[number], their_cpu = _clocked(lambda text=text: duck.sql(text).to_arrow_table())
+            ours[number], our_cpu = _clocked(lambda text=text: _uncached(queries, _qualified(text)))
+            cpu = [cpu[0] + our_cpu, cpu[1] + their_cpu]
     ratios = {number: ours[number] / theirs[number] for number in QUERIES}
     worst = max(ratios, key=lambda number: ratios[number])
     detail: dict[str, object] = {
         "scale": scale,
         "ours_s": {n: round(s, 4) for n, s in ours.items()},
         "duckdb_s": {n: round(s, 4) for n, s in theirs.items()},
-        "processor_ratio": round(work[0] / work[1], 3),
+        "processor_ratio": round(cpu[0] / cpu[1], 3),
         "peer": "DuckDB over the same Parquet bytes as local files; ours over HTTP",
     }
     yield Figure("TPC-H, 22 queries", sum(ours.values()) / sum(theirs.values()), "x DuckDB", 1.5, detail=detail)
@@ -90,21 +95,21 @@ def _tpch(house: Warehouse, scale: float) -> Iterator[Figure]:
 
 
 def _uncached(queries: Queries, text: str) -> pa.Table:
-    """Answered, and forgotten: the second turn must work as the first did."""
-    found = queries.run(text).table()
-    queries._cache._kept.clear()
+    """Runs a query and clears the result cache, so that the next turn runs it again."""
+    table = queries.run(text).table()
+    queries._cache._entries.clear()
     queries._cache._bytes = 0
-    return found
+    return table
 
 
 def _qualified(text: str) -> str:
-    """With the database in front, so that no catalog is listed to find it."""
+    """The query with qualified table names, so that no lookup of the database is needed."""
     names = "|".join(sorted(TABLES, key=len, reverse=True))
     return re.sub(rf"((?:from|join|,)\s+)({names})\b", r"\1tpch.\2", text)
 
 
 def _copied(house: Warehouse, name: str, folder: Path) -> list[str]:
-    """The table's data files, byte for byte, where DuckDB can read them."""
+    """Copies the table's data files to a folder where DuckDB can read them."""
     tables = house.tables()
     paths = []
     for number, task in enumerate(tables.plan_scan(name).plan_files()):
@@ -116,39 +121,9 @@ def _copied(house: Warehouse, name: str, folder: Path) -> list[str]:
 
 
 def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
-    tables = house.tables()
     rng = np.random.default_rng(7)
-    for part in range(5):
-        start, count = part * rows // 5, rows // 5
-        batch = pa.table(
-            {
-                "id": pa.array(np.arange(start, start + count)),
-                "station": pa.array(rng.integers(0, 1000, count).astype(str)),
-                "metres": pa.array(rng.random(count)),
-            }
-        )
-        if part == 0:
-            tables.create("bench.tides", batch.schema)
-        tables.insert("bench.tides", batch)
-    queries = house.reader()
-    wanted = iter(rng.integers(0, rows, 400).tolist())
-
-    def ours() -> int:
-        return queries.run("SELECT * FROM bench.tides WHERE id = $1", parameters=[next(wanted)]).table().num_rows
-
-    table = house.tables().load("bench.tides")
-    options = {
-        "aws_endpoint_url": house.url,
-        "aws_access_key_id": KEYS["access"],
-        "aws_secret_access_key": KEYS["secret"],
-        "aws_region": KEYS["region"],
-        "aws_allow_http": "true",
-    }
-
-    def theirs() -> int:
-        scan = pl.scan_iceberg(table, storage_options=options, reader_override="native")
-        return scan.filter(pl.col("id") == next(wanted)).collect().height
-
+    _insert_tides(house.tables(), rows, rng)
+    ours, theirs = _point_queries(house, iter(rng.integers(0, rows, 400).tolist()))
     assert ours() == theirs() == 1
     for call in (ours, theirs):
         for _ in range(8):
@@ -161,9 +136,9 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
             began = time.perf_counter()
             call()
             samples[name].append(time.perf_counter() - began)
-            found = house.store.gets()
+            paths = house.store.gets()
             if name == "ours":
-                gets = max(gets, sum(n for path, n in found.items() if "/data/" in path))
+                gets = max(gets, _data_gets(paths))
     mine, polars = median(samples["ours"]), median(samples["polars"])
     detail: dict[str, object] = {"rows": rows, "ours_ms": round(mine * 1000, 2), "polars_ms": round(polars * 1000, 2)}
     ratios = [a / b for a, b in zip(samples["ours"], samples["polars"], strict=True)]
@@ -174,40 +149,89 @@ def _point(house: Warehouse, rows: int) -> Iterator[Figure]:
     answer = cold.run("SELECT count(*) FROM bench.tides")
     assert answer.table().column(0).to_pylist() == [rows]
     assert answer.route is Route.METADATA
-    read = sum(n for path, n in house.store.gets().items() if "/data/" in path)
-    yield Figure("COUNT(*), data GETs", read, "requests", 0)
+    yield Figure("COUNT(*), data GETs", _data_gets(house.store.gets()), "requests", 0)
+
+
+def _insert_tides(tables: Tables, rows: int, rng: np.random.Generator) -> None:
+    """Creates bench.tides in five commits, with ids in order."""
+    for part in range(5):
+        start, count = part * rows // 5, rows // 5
+        batch = pa.table(
+            {
+                "id": pa.array(np.arange(start, start + count)),
+                "station": pa.array(rng.integers(0, 1000, count).astype(str)),
+                "metres": pa.array(rng.random(count)),
+            }
+        )
+        if part == 0:
+            tables.create("bench.tides", batch.schema)
+        tables.insert("bench.tides", batch)
+
+
+def _point_queries(house: Warehouse, ids: Iterator[int]) -> tuple[Callable[[], int], Callable[[], int]]:
+    """Queries for the next of `ids` by us and by polars; each returns the number of rows."""
+    queries = house.reader()
+
+    def ours() -> int:
+        return queries.run("SELECT * FROM bench.tides WHERE id = $1", parameters=[next(ids)]).table().num_rows
+
+    table = house.tables().load("bench.tides")
+    options = {
+        "aws_endpoint_url": house.url,
+        "aws_access_key_id": KEYS["access"],
+        "aws_secret_access_key": KEYS["secret"],
+        "aws_region": KEYS["region"],
+        "aws_allow_http": "true",
+    }
+
+    def theirs() -> int:
+        scan = pl.scan_iceberg(table, storage_options=options, reader_override="native")
+        return scan.filter(pl.col("id") == next(ids)).collect().height
+
+    return ours, theirs
+
+
+def _data_gets(paths: Counter[str]) -> int:
+    return sum(count for path, count in paths.items() if "/data/" in path)
 
 
 def _plan(house: Warehouse, files: int) -> Iterator[Figure]:
-    """Planning is metadata only: the files need not exist."""
+    """Planning reads only metadata, so the data files need not exist."""
     tables = house.tables()
     tables.create("bench.many", {"id": "long", "day": "long"})
-    made = [_file(house.bucket, number) for number in range(files)]
+    data_files = [_file(house.bucket, number) for number in range(files)]
     step = files // 10
     for start in range(0, files, step):
-        tables.committer.write("bench.many", lambda planner, at=start: Delta(added=tuple(made[at : at + step])))
+        tables.committer.write(
+            "bench.many", lambda planner, first=start: Delta(added=tuple(data_files[first : first + step]))
+        )
     text = "SELECT sum(day) FROM bench.many WHERE id BETWEEN $1 AND $2"
 
     def explain(queries: Queries, first: int) -> int:
         return queries.explain(text, parameters=[first, first + 250]).tables[0].files
 
-    colds, warms = [], []
+    cold, warm = [], []
     for _ in range(3):
         queries = house.reader()
-        colds.append(_timed(lambda queries=queries: explain(queries, 5000), 1))
-        warms += [_timed(lambda queries=queries, at=at: explain(queries, at), 1) for at in range(1000, 9000, 500)]
+        cold.append(_timed(lambda queries=queries: explain(queries, 5000), 1))
+        warm += [
+            _timed(lambda queries=queries, first=first: explain(queries, first), 1) for first in range(1000, 9000, 500)
+        ]
     detail: dict[str, object] = {"files": files}
-    yield Figure(f"plan over {files} files, cold", min(colds), "s", 2.0, detail=detail)
-    warm = [one * 1000 for one in warms]
-    yield Figure(f"plan over {files} files, warm", median(warm), "ms", 50.0, detail=detail, samples=warm)
+    yield Figure(f"plan over {files} files, cold", min(cold), "s", 2.0, detail=detail)
+    warm_ms = [seconds * 1000 for seconds in warm]
+    yield Figure(f"plan over {files} files, warm", median(warm_ms), "ms", 50.0, detail=detail, samples=warm_ms)
 
 
 def _growth(house: Warehouse, sizes: list[int]) -> Iterator[Figure]:
-    """A table of more and more files of a thousand rows: a point query, which needs one of them, and a sum over all."""
+    """A growing table with files of a thousand rows: a point query, which needs one file, and a sum over all."""
     tables, written = house.tables(), 0
     tables.create("bench.grown", {"id": "long", "metres": "double"})
     lines: dict[str, list[tuple[float, float]]] = {"one row": [], "sum of all": []}
-    asked = {"one row": "SELECT * FROM bench.grown WHERE id = 7", "sum of all": "SELECT sum(metres) FROM bench.grown"}
+    statements = {
+        "one row": "SELECT * FROM bench.grown WHERE id = 7",
+        "sum of all": "SELECT sum(metres) FROM bench.grown",
+    }
     for size in sizes:
         for number in range(written, size):
             ids = pa.array(np.arange(number * 1000, number * 1000 + 1000))
@@ -216,20 +240,20 @@ def _growth(house: Warehouse, sizes: list[int]) -> Iterator[Figure]:
             )
         written = size
         queries = house.reader()
-        for name, text in asked.items():
+        for name, text in statements.items():
             queries.run(text).table()
             lines[name].append((size, _timed(lambda text=text, queries=queries: queries.run(text).table(), 7) * 1000))
     plot = Plot("Time of a query against files", "files", "ms", lines)
     for name, points in lines.items():
-        found = points[-1][1] / points[0][1]
+        ratio = points[-1][1] / points[0][1]
         yield Figure(
-            f"{name}, {sizes[-1]} files / {sizes[0]} file", found, "x", plot=plot if name == "one row" else None
+            f"{name}, {sizes[-1]} files / {sizes[0]} file", ratio, "x", plot=plot if name == "one row" else None
         )
 
 
 def _file(bucket: str, number: int) -> DataFile:
     low, high = (to_bytes(LongType(), value) for value in (number * 100, number * 100 + 99))
-    made = DataFile.from_args(
+    data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"s3://{bucket}/tables/bench/many/data/{uuid4()}.parquet",
         file_format=FileFormat.PARQUET,
@@ -247,5 +271,5 @@ def _file(bucket: str, number: int) -> DataFile:
         equality_ids=None,
         sort_order_id=None,
     )
-    made.spec_id = 0
-    return made
+    data_file.spec_id = 0
+    return data_file

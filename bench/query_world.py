@@ -1,4 +1,4 @@
-"""What the query figures are taken on: tables in the embedded cloud's Glue, their objects where time is measured."""
+"""The warehouse of the query benchmarks: tables in the embedded cloud's Glue, with objects in the object store."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from pyiceberg.catalog.glue import GlueCatalog
 
 from bench.object_store import KEYS, ObjectStore, object_store
 from bench.timeline_world import cloud
-from catalog.errors import NotFound
-from catalog.query.engine import Limits
-from catalog.query.queries import Queries
-from catalog.tables.manager import Tables
-from catalog.timeline.attest import Attestations
+from catalog import NotFound
+from catalog.query import EngineLimits, Queries
+from catalog.tables import Tables
+from catalog.timeline import Attestations
 
 _NUMBERS = count(1)
 
 
 @dataclass
 class Warehouse:
-    """A bucket of tables. `reader()` is a process that has seen nothing yet, as far as caches go."""
+    """A bucket of tables. `reader()` has empty caches, like a new process."""
 
     glue_url: str
     store: ObjectStore
@@ -32,7 +31,7 @@ class Warehouse:
 
     @property
     def url(self) -> str:
-        """Where the objects are."""
+        """The S3 endpoint of the objects."""
         return self.store.url
 
     def tables(self) -> Tables:
@@ -41,7 +40,7 @@ class Warehouse:
             "s3.region": KEYS["region"],
             "s3.access-key-id": KEYS["access"],
             "s3.secret-access-key": KEYS["secret"],
-            "s3.request-timeout": str(60 + next(_NUMBERS)),  # like no other: a store, and so a cache, of its own
+            "s3.request-timeout": str(60 + next(_NUMBERS)),  # unique, so that it has its own store and cache
             "warehouse": f"s3://{self.bucket}/tables",
         }
         glue = boto3.client("glue", endpoint_url=self.glue_url, region_name=KEYS["region"])
@@ -51,12 +50,12 @@ class Warehouse:
         return boto3.client("s3", endpoint_url=self.url, region_name=KEYS["region"])
 
     def reader(self) -> Queries:
-        limits = Limits(6 << 30, 300.0)  # what a function of 10 GB has
+        limits = EngineLimits(6 << 30, 300.0)  # as in a function of 10 GB
         return Queries(self.tables(), _no_timeline, Attestations(self.s3(), self.bucket), limits=limits)
 
 
 def _no_timeline() -> Any:
-    """Tables are read at their newest snapshot: the timeline has figures of its own."""
+    """Makes queries read the current snapshots: the timeline has its own benchmark."""
     raise NotFound("no timeline here")
 
 

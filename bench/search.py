@@ -1,5 +1,5 @@
-"""Search in SQL against LanceDB alone, on the same version of the same table at the same endpoint, turn by turn; and
-what a hybrid statement finds on a labelled set against its two halves.
+"""Search in SQL against LanceDB, on the same version of the same table at the same endpoint, in turn; and the quality
+of hybrid search on a labelled set against vector and full-text search alone.
 """
 
 from __future__ import annotations
@@ -15,20 +15,14 @@ import pyarrow as pa
 from bench.harness import Figure, p50, suite
 from bench.labelled import Question, labelled, ndcg
 from bench.query_world import Warehouse, warehouse
-from catalog.events import SilentBus
+from catalog import Settings
+from catalog.core.events import NoEventBus
 from catalog.merkle.note import Ed25519Signer
-from catalog.query.engine import Limits
-from catalog.query.queries import Queries
-from catalog.settings import Settings
-from catalog.timeline.attest import Attestations
-from catalog.timeline.proofs import Timeline
-from catalog.timeline.publish import Publisher
-from catalog.timeline.sequencer import Sequencer
-from catalog.timeline.sources import StoredSource
-from catalog.timeline.store import Place, Reader
+from catalog.query import EngineLimits, Queries
+from catalog.timeline import Attestations, Publisher, Sequencer, StoredSource, StoreLocation, StoreReader, Timeline
+from catalog.vectors import Vectors
 from catalog.vectors.embedding import WordLlamaEmbedder
 from catalog.vectors.lance import Lance
-from catalog.vectors.manager import Vectors
 from catalog.vectors.search import PROBES
 
 TABLE, LABELLED = "bench.notes", "bench.labelled"
@@ -70,21 +64,21 @@ def _nearest(house: Warehouse, rows: int) -> Iterator[Figure]:
     assert head.newest is not None
     vectors, queries = _reader(house)
     model = WordLlamaEmbedder()
-    asked = model.embed([" ".join(_sentence(random.Random(-number - 1))) for number in range(TURNS)])
-    right = _exact(model.embed(texts), asked)
+    query_vectors = model.embed([" ".join(_sentence(random.Random(-number - 1))) for number in range(TURNS)])
+    exact = _exact(model.embed(texts), query_vectors)
     peer = Lance(_settings(house), None).open(head.id, head.newest.version)
     ours, theirs, our_hits, their_hits = list[float](), list[float](), 0, 0
-    for number, vector in enumerate(asked):
-        given = [float(one) for one in vector]
+    for number, vector in enumerate(query_vectors):
+        parameter = [float(value) for value in vector]
         began_query = time.perf_counter()
-        found = queries.run(NEAREST, parameters={"q": given}).table().column("id").to_pylist()
+        our_ids = queries.run(NEAREST, parameters={"q": parameter}).table().column("id").to_pylist()
         ours.append(time.perf_counter() - began_query)
         began_query = time.perf_counter()
-        query = peer.search(vector, vector_column_name="embedding").distance_type("cosine").nprobes(PROBES)
-        alone = query.select(["id", "_distance"]).limit(K).to_arrow().column("id").to_pylist()
+        search = peer.search(vector, vector_column_name="embedding").distance_type("cosine").nprobes(PROBES)
+        their_ids = search.select(["id", "_distance"]).limit(K).to_arrow().column("id").to_pylist()
         theirs.append(time.perf_counter() - began_query)
-        our_hits += len(right[number] & set(found))
-        their_hits += len(right[number] & set(alone))
+        our_hits += len(exact[number] & set(our_ids))
+        their_hits += len(exact[number] & set(their_ids))
     warm = slice(len(ours) // 4, None)
     detail: dict[str, object] = {
         "rows": rows,
@@ -95,8 +89,8 @@ def _nearest(house: Warehouse, rows: int) -> Iterator[Figure]:
         "indexing_s": round(indexed - embedded, 1),
         "peer": f"LanceDB, the same version, IVF_SQ, {PROBES} probes, opened once; turn by turn with ours",
     }
-    recall, peers = our_hits / (K * TURNS), their_hits / (K * TURNS)
-    yield Figure("vector search in SQL, recall@10", recall, "", 0.95, "higher", {"lancedb": round(peers, 4)})
+    recall, peer_recall = our_hits / (K * TURNS), their_hits / (K * TURNS)
+    yield Figure("vector search in SQL, recall@10", recall, "", 0.95, "higher", {"lancedb": round(peer_recall, 4)})
     yield Figure("vector search in SQL, warm p50", p50(ours[warm]) / p50(theirs[warm]), "x LanceDB", 1.3, detail=detail)
     assert vectors.describe(head.id).newest == head.newest
 
@@ -111,18 +105,18 @@ def _hybrid(house: Warehouse) -> Iterator[Figure]:
         name: [_score(queries, sql, question) for question in questions]
         for name, sql in {"hybrid": HYBRID, "meaning": BY_MEANING, "words": BY_WORDS}.items()
     }
-    mean = {name: float(np.mean(found)) for name, found in scores.items()}
+    mean = {name: float(np.mean(values)) for name, values in scores.items()}
     kinds = {
         f"{name}, questions by {kind}": round(
-            float(np.mean([s for s, question in zip(found, questions, strict=True) if question.kind == kind])), 3
+            float(np.mean([s for s, question in zip(values, questions, strict=True) if question.kind == kind])), 3
         )
-        for name, found in scores.items()
+        for name, values in scores.items()
         for kind in ("meaning", "name", "both")
     }
     detail: dict[str, object] = {
         "documents": len(texts),
         "questions": len(questions),
-        **{f"ndcg@10 {name}": round(found, 4) for name, found in mean.items()},
+        **{f"ndcg@10 {name}": round(value, 4) for name, value in mean.items()},
         **kinds,
         "set": "made up and seeded: bench/labelled.py says how",
     }
@@ -131,31 +125,31 @@ def _hybrid(house: Warehouse) -> Iterator[Figure]:
 
 
 def _score(queries: Queries, sql: str, question: Question) -> float:
-    found = queries.run(sql, parameters={"q": question.text}).table().column("id").to_pylist()
-    return ndcg(found, question.wanted)
+    ranking = queries.run(sql, parameters={"q": question.text}).table().column("id").to_pylist()
+    return ndcg(ranking, question.grades)
 
 
 def _texts(count: int) -> list[str]:
     return [" ".join(_sentence(random.Random(number))) for number in range(count)]
 
 
-def _sentence(chance: random.Random) -> list[str]:
-    """A dozen words of a topic or two, as notes have them: vectors that lie in loose clusters, not anywhere."""
-    words = _WORDS[chance.randrange(len(_WORDS))] + _WORDS[chance.randrange(len(_WORDS))]
-    return chance.choices(words, k=12)
+def _sentence(rng: random.Random) -> list[str]:
+    """A dozen words of one or two topics, as in notes: the vectors form loose clusters."""
+    words = _WORDS[rng.randrange(len(_WORDS))] + _WORDS[rng.randrange(len(_WORDS))]
+    return rng.choices(words, k=12)
 
 
 def _vocabulary() -> list[list[str]]:
     words = sorted({word for text in labelled(4000)[0] for word in text.lower().split()})
-    chance = random.Random(5)
-    return [chance.sample(words, 14) for _ in range(300)]
+    rng = random.Random(5)
+    return [rng.sample(words, 14) for _ in range(300)]
 
 
 _WORDS = _vocabulary()
 
 
-def _exact(rows: Any, asked: Any) -> list[set[int]]:
-    nearest = np.argsort(-(asked @ rows.T), axis=1)[:, :K]
+def _exact(rows: Any, query_vectors: Any) -> list[set[int]]:
+    nearest = np.argsort(-(query_vectors @ rows.T), axis=1)[:, :K]
     return [set(map(int, row)) for row in nearest]
 
 
@@ -171,23 +165,23 @@ def _reader(house: Warehouse) -> tuple[Vectors, Queries]:
     vectors, attestations = _vectors(house), Attestations(house.s3(), house.bucket)
     tables, timeline = house.tables(), _timeline(house, attestations)
     queries = Queries(
-        tables, lambda: timeline, attestations, limits=Limits(6 << 30, 300.0), ranking=lambda: vectors.ranking
+        tables, lambda: timeline, attestations, limits=EngineLimits(6 << 30, 300.0), ranking=lambda: vectors.ranking
     )
     return vectors, queries
 
 
 def _timeline(house: Warehouse, attestations: Attestations) -> Timeline:
-    """All tables sequenced, and a reader: warm, a query asks nobody which snapshot is the newest."""
+    """A timeline reader after a sweep of all tables: a warm query makes no request to learn the current snapshot."""
     settings = _settings(house)
-    place = Place.from_settings(settings)
+    location = StoreLocation.from_settings(settings)
     sequencer = Sequencer(
-        place,
+        location,
         house.tables().catalogue.catalog,
         Publisher(attestations.s3, house.bucket),
         attestations,
         _SIGNER,
-        SilentBus(),
+        NoEventBus(),
     )
     sequencer.sweep()
     sequencer.close()
-    return Timeline(StoredSource(Reader.open(place)), settings.origin)
+    return Timeline(StoredSource(StoreReader.open(location)), settings.origin)

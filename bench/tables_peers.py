@@ -1,6 +1,6 @@
-"""One measurement per engine over the same rows and the same S3 endpoint: ours, pyiceberg, deltalake and lancedb.
+"""The same measurements for each engine, on the same rows and S3 endpoint: ours, pyiceberg, deltalake and lancedb.
 
-Each function is run in a process of its own (see children.py), warms up first, and gives plain numbers.
+Each function runs in its own process (see children.py), warms up first, and returns plain numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THREADS = 50
 
 @dataclass(frozen=True)
 class World:
-    """Where to write: Glue's endpoint, that of the objects, and a bucket of its own there."""
+    """Glue's endpoint, the endpoint of the objects, and a bucket there."""
 
     glue_url: str
     url: str
@@ -79,7 +79,7 @@ def ten_rows() -> pa.Table:
 
 
 def large(ids: Any, tag: str) -> pa.Table:
-    """Four columns, the same values for every engine."""
+    """Rows of four columns, with the same values for every engine."""
     random = np.random.default_rng(len(ids))
     names: Any = pc.binary_join_element_wise(tag, pa.array(ids, pa.int64()).cast(pa.string()), " ")
     return pa.table(
@@ -96,28 +96,28 @@ def base(rows: int) -> pa.Table:
     return large(np.arange(rows), "n")
 
 
-def given(rows: int, upserted: int) -> pa.Table:
-    """Half of the upserted rows exist already, spread over the whole table; half are new."""
-    known = np.random.default_rng(1).choice(rows, upserted // 2, replace=False)
-    fresh = np.arange(rows, rows + upserted - upserted // 2)
-    return large(np.concatenate([known, fresh]), "u")
+def upsert_source(rows: int, upserted: int) -> pa.Table:
+    """The source rows of an upsert: half exist already, spread over the whole table; half are new."""
+    existing = np.random.default_rng(1).choice(rows, upserted // 2, replace=False)
+    new = np.arange(rows, rows + upserted - upserted // 2)
+    return large(np.concatenate([existing, new]), "u")
 
 
 def _timed(work: Callable[[], Any], times: int) -> list[float]:
-    found = []
+    seconds = []
     for _ in range(times):
         began = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return found
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
-def _at_once(work: Callable[[], Any], threads: int, each: int) -> dict[str, Any]:
-    """All threads begin together; what fails is not counted as done."""
-    gate, errors, done = threading.Barrier(threads + 1), list[str](), [0] * threads
+def _concurrently(work: Callable[[], Any], threads: int, each: int) -> dict[str, Any]:
+    """Runs `work` on several threads that start together; failed calls are counted separately."""
+    barrier, errors, done = threading.Barrier(threads + 1), list[str](), [0] * threads
 
     def run(number: int) -> None:
-        gate.wait()
+        barrier.wait()
         for _ in range(each):
             try:
                 work()
@@ -128,7 +128,7 @@ def _at_once(work: Callable[[], Any], threads: int, each: int) -> dict[str, Any]
     workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
     for worker in workers:
         worker.start()
-    gate.wait()
+    barrier.wait()
     began = time.perf_counter()
     for worker in workers:
         worker.join()
@@ -136,7 +136,7 @@ def _at_once(work: Callable[[], Any], threads: int, each: int) -> dict[str, Any]
 
 
 def _upserted(work: Callable[[pa.Table], Any], count: Callable[[], int], rows: int, upserted: int) -> dict[str, Any]:
-    source = given(rows, upserted)
+    source = upsert_source(rows, upserted)
     pa.default_memory_pool().release_unused()
     cpu = time.process_time()
     with peak_memory() as extra:
@@ -145,33 +145,33 @@ def _upserted(work: Callable[[pa.Table], Any], count: Callable[[], int], rows: i
         seconds = time.perf_counter() - began
         peak = extra()
     cpu = time.process_time() - cpu
-    found, expected = count(), rows + upserted - upserted // 2
-    if found != expected:
-        raise AssertionError(f"{found} rows, not {expected}")
+    row_count, expected = count(), rows + upserted - upserted // 2
+    if row_count != expected:
+        raise AssertionError(f"the table has {row_count} rows after the upsert, expected {expected}")
     return {"seconds": seconds, "cpu_s": cpu, "extra_bytes": peak}
 
 
 def our_inserts(world: World, times: int) -> list[float]:
-    from catalog.tables.manager import Tables
+    from catalog.tables import Tables
 
     tables, rows = Tables(world.glue()), ten_rows()
     tables.create("bench.warm", rows.schema)
     _timed(lambda: tables.insert("bench.warm", rows), 3)
     tables.create("bench.ours", rows.schema)
-    found = _timed(lambda: tables.insert("bench.ours", rows), times)
+    seconds = _timed(lambda: tables.insert("bench.ours", rows), times)
     assert tables.scan("bench.ours").num_rows == 10 * times
-    return found
+    return seconds
 
 
 def our_group(world: World, times: int) -> dict[str, Any]:
-    from catalog.tables.manager import Tables
+    from catalog.tables import Tables
 
     tables, rows = Tables(world.glue()), ten_rows()
     tables.create("bench.group", rows.schema)
     tables.insert("bench.group", rows)
-    found = _at_once(lambda: tables.insert("bench.group", rows), times, 1)
+    outcome = _concurrently(lambda: tables.insert("bench.group", rows), times, 1)
     assert tables.scan("bench.group").num_rows == 10 * (times + 1)
-    return found | {"commits": len(tables.history("bench.group")) - 1}
+    return outcome | {"commits": len(tables.history("bench.group")) - 1}
 
 
 def iceberg_inserts(world: World, times: int) -> list[float]:
@@ -183,7 +183,7 @@ def iceberg_inserts(world: World, times: int) -> list[float]:
     return _timed(lambda: table.append(rows), times)
 
 
-def delta_inserts(world: World, times: int, at_once: bool) -> Any:
+def delta_inserts(world: World, times: int, concurrently: bool) -> Any:
     from deltalake import DeltaTable, write_deltalake
 
     uri, options, rows = f"s3://{world.bucket}/delta/{uuid4().hex}", world.delta(), ten_rows()
@@ -192,11 +192,11 @@ def delta_inserts(world: World, times: int, at_once: bool) -> Any:
         write_deltalake(uri, rows, mode="append", storage_options=options)
 
     _timed(write, 3)
-    if not at_once:
+    if not concurrently:
         return _timed(write, times)
-    found = _at_once(write, THREADS, times // THREADS)
-    assert DeltaTable(uri, storage_options=options).to_pyarrow_table().num_rows == 10 * (found["done"] + 3)
-    return found
+    outcome = _concurrently(write, THREADS, times // THREADS)
+    assert DeltaTable(uri, storage_options=options).to_pyarrow_table().num_rows == 10 * (outcome["done"] + 3)
+    return outcome
 
 
 def lance_inserts(world: World, times: int) -> list[float]:
@@ -206,12 +206,12 @@ def lance_inserts(world: World, times: int) -> list[float]:
     return _timed(lambda: table.add(rows), times)
 
 
-# An upsert is measured in a process that has done nothing but a small one, for its imports and connections: memory
-# that an insert of a million rows left behind would be used again unseen. `prepare_…` runs in another.
+# An upsert is measured in a process that has only done a small upsert, for imports and connections: memory freed by an
+# insert of a million rows would be reused and not be counted. So `prepare_…` runs in another process.
 
 
 def prepare_ours(world: World, name: str, mode: Any, rows: int) -> None:
-    from catalog.tables.manager import Tables
+    from catalog.tables import Tables
 
     tables = Tables(world.glue())
     for table, size in ((name, rows), (f"{name}_warm", 100)):
@@ -220,10 +220,10 @@ def prepare_ours(world: World, name: str, mode: Any, rows: int) -> None:
 
 
 def our_upsert(world: World, name: str, rows: int, upserted: int) -> dict[str, Any]:
-    from catalog.tables.manager import Tables
+    from catalog.tables import Tables
 
     tables = Tables(world.glue())
-    tables.upsert(f"{name}_warm", given(100, 10))
+    tables.upsert(f"{name}_warm", upsert_source(100, 10))
     return _upserted(lambda source: tables.upsert(name, source), lambda: tables.scan(name).num_rows, rows, upserted)
 
 
@@ -241,13 +241,13 @@ def delta_upsert(world: World, name: str, rows: int, upserted: int) -> dict[str,
         return DeltaTable(f"s3://{world.bucket}/delta/{table}", storage_options=world.delta())
 
     def merge(table: DeltaTable, source: pa.Table) -> None:
-        found = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
-        found.when_matched_update_all().when_not_matched_insert_all().execute()
+        merger = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def count() -> int:
         return opened(name).to_pyarrow_table(columns=["id"]).num_rows
 
-    merge(opened(f"{name}_warm"), given(100, 10))
+    merge(opened(f"{name}_warm"), upsert_source(100, 10))
     table = opened(name)
     return _upserted(lambda source: merge(table, source), count, rows, upserted)
 
@@ -262,7 +262,7 @@ def prepare_iceberg(world: World, name: str, rows: int) -> None:
 def iceberg_upsert(world: World, name: str, rows: int, upserted: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     catalog = world.glue()
-    catalog.load_table(f"peer.{name}_warm").upsert(given(100, 10), join_cols=["id"])
+    catalog.load_table(f"peer.{name}_warm").upsert(upsert_source(100, 10), join_cols=["id"])
     table = catalog.load_table(f"peer.{name}")
     return _upserted(
         lambda source: table.upsert(source, join_cols=["id"]), lambda: table.scan().count(), rows, upserted
@@ -281,6 +281,6 @@ def lance_upsert(world: World, name: str, rows: int, upserted: int) -> dict[str,
     def merge(table: Any, source: pa.Table) -> None:
         table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
 
-    merge(db.open_table(f"{name}_warm"), given(100, 10))
+    merge(db.open_table(f"{name}_warm"), upsert_source(100, 10))
     table = db.open_table(name)
     return _upserted(lambda source: merge(table, source), table.count_rows, rows, upserted)

@@ -1,4 +1,4 @@
-"""The timeline's figures: what sequencing, proving and verifying cost, in requests and in time."""
+"""The timeline: the cost of sequencing, proving and verifying, in requests and in time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import boto3
@@ -18,21 +19,27 @@ from botocore.config import Config
 from bench.harness import Figure, Plot, p50, stopwatch, suite
 from bench.object_store import ObjectStore, object_store
 from bench.timeline_world import ORIGIN, Cloud, CountedDatabase, Log, MemoryS3, cloud, leaves
-from catalog.events import SilentBus
-from catalog.lake import open_lake
+from catalog import Settings, open_lake
+from catalog.changes import changes_of
+from catalog.core.events import NoEventBus
+from catalog.iceberg import ManifestReader, open_catalog
 from catalog.merkle.note import Ed25519Signer
 from catalog.merkle.proof import read, write
 from catalog.merkle.proof import verify as verify_proof
-from catalog.settings import Settings
-from catalog.tables.iceberg import open_catalog
-from catalog.tables.manager import Tables
-from catalog.timeline.attest import Attestation, Attestations, Entry
-from catalog.timeline.proofs import Timeline
-from catalog.timeline.publish import Publisher
-from catalog.timeline.sequencer import Sequencer
-from catalog.timeline.sources import PublishedSource, StoredSource
-from catalog.timeline.store import Place, Reader
-from catalog.timeline.verification import Verifier
+from catalog.tables import Tables
+from catalog.timeline import (
+    Attestation,
+    Attestations,
+    ObjectDigest,
+    Publisher,
+    Sequencer,
+    StoredSource,
+    StoreLocation,
+    StoreReader,
+    Timeline,
+    Verifier,
+)
+from catalog.timeline.reader.sources import PublishedSource
 
 GIB = 1 << 30
 
@@ -49,18 +56,20 @@ def timeline(quick: bool) -> Iterator[Figure]:
     yield from _growth([100, 1_000, 10_000] if quick else [100, 1_000, 10_000, 100_000, 1_000_000])
 
 
-def _sequencer(place: Place, s3: Any, bucket: str, catalog: Any = None) -> Sequencer:
+def _sequencer(location: StoreLocation, s3: Any, bucket: str, catalog: Any = None) -> Sequencer:
+    """As the lake makes it: it computes the changes of every small commit."""
     signer = Ed25519Signer.generate(ORIGIN)
     attestations = Attestations(s3, bucket)
-    return Sequencer(place, cast(Any, catalog), Publisher(s3, bucket), attestations, signer, SilentBus())
+    changes = partial(changes_of, manifests=ManifestReader())
+    return Sequencer(location, cast(Any, catalog), Publisher(s3, bucket), attestations, signer, NoEventBus(), changes)
 
 
 def _in_memory() -> Iterator[Figure]:
-    sequencer = _sequencer(Place.in_memory(), MemoryS3(), "lake")
-    given = [leaves(first, 1000) for first in range(0, 10_000, 1000)]
+    sequencer = _sequencer(StoreLocation.in_memory(), MemoryS3(), "lake")
+    batches = [leaves(first, 1000) for first in range(0, 10_000, 1000)]
     began = time.process_time()
     with stopwatch() as seconds:
-        for batch in given:
+        for batch in batches:
             sequencer.append(batch)
     cpu = time.process_time() - began
     sequencer.close()
@@ -70,7 +79,7 @@ def _in_memory() -> Iterator[Figure]:
 
 def _counted(running: Cloud) -> Iterator[Figure]:
     bucket = running.bucket()
-    sequencer = _sequencer(_place(running.url, bucket), _client(running.url, "s3"), bucket)
+    sequencer = _sequencer(_location(running.url, bucket), _client(running.url, "s3"), bucket)
     before = running.counts()["s3 PUT"]
     for first in range(0, 10_000, 1000):
         sequencer.append(leaves(first, 1000))
@@ -85,7 +94,7 @@ def _counted(running: Cloud) -> Iterator[Figure]:
 
 def _warm(store: ObjectStore, times: int) -> Figure:
     bucket = store.bucket()
-    sequencer = _sequencer(_place(store.url, bucket), _client(store.url, "s3"), bucket)
+    sequencer = _sequencer(_location(store.url, bucket), _client(store.url, "s3"), bucket)
     for first in range(0, 10_000, 1000):
         sequencer.append(leaves(first, 1000))
     samples = []
@@ -100,7 +109,7 @@ def _warm(store: ObjectStore, times: int) -> Figure:
 
 
 def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
-    """So many inserts, then one run of the sequencer. Staging an attestation is timeline work, too."""
+    """Requests of `count` inserts and one sequencer run, with attestations staged (which counts too) and without."""
     bucket = running.bucket()
     settings = _settings(running.url, bucket)
     s3, catalog = _client(running.url, "s3"), open_lake(settings).iceberg
@@ -109,13 +118,13 @@ def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
 
     def stage(table: Any, snapshot: Any, written: Any) -> None:
         if snapshot is not None:
-            entries = {entry.path: Entry(*entry) for entry in written}
+            entries = {entry.path: ObjectDigest(*entry) for entry in written}
             listing = entries.pop(snapshot.manifest_list)
             uuid = str(table.metadata.table_uuid)
             attestations.stage(Attestation(uuid, snapshot.snapshot_id, listing, tuple(sorted(entries.values()))))
 
     def commits(name: str, hook: Any) -> int:
-        tables = Tables(catalog, hook=hook)
+        tables = Tables(catalog, on_commit=hook)
         tables.create(name, rows.schema)
         before = running.counts().total()
         for _ in range(count):
@@ -123,7 +132,7 @@ def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
         return running.counts().total() - before
 
     def appends(name: str) -> int:
-        """The same by pyiceberg itself, unproven: what a commit costs where nobody counts requests."""
+        """Requests of the same inserts by pyiceberg, without proofs."""
         table = open_catalog(settings).create_table(name, schema=rows.schema)
         before = running.counts().total()
         for _ in range(count):
@@ -131,27 +140,30 @@ def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
         return running.counts().total() - before
 
     alone, peer = commits("sales.alone", None), appends("sales.peer")
-    # Its objects are kept apart from the writer's, as in a process of its own: it has seen none of them.
-    elsewhere = open_lake(settings).iceberg
-    elsewhere.properties["s3.max-attempts"] = "4"
-    sequencer = _sequencer(_place(running.url, bucket), s3, bucket, elsewhere)
+    # A catalog with its own object cache, which is empty, as in another process.
+    sequencer_catalog = open_lake(settings).iceberg
+    sequencer_catalog.properties["s3.max-attempts"] = "4"
+    sequencer = _sequencer(_location(running.url, bucket), s3, bucket, sequencer_catalog)
     for name, hook in (("sales.staged", stage), ("sales.unstaged", None)):
         sequencer.catch_up([])
-        spent = commits(name, hook)
+        commit_requests = commits(name, hook)
         before = running.counts()
         outcome = sequencer.catch_up([name])
-        asked = running.counts() - before
+        sequencer_requests = running.counts() - before
         assert len(outcome.leaves) == count + 1, outcome
-        ratio = (spent + asked.total()) / alone
-        detail = {"commits_alone": alone, "commits": spent, "sequencer": dict(asked)}
-        how = "attestations staged" if hook else "nothing staged"
+        ratio = (commit_requests + sequencer_requests.total()) / alone
+        detail = {"commits_alone": alone, "commits": commit_requests, "sequencer": dict(sequencer_requests)}
+        staging = "attestations staged" if hook else "nothing staged"
         yield Figure(
-            f"requests of {count} proven commits / of the commits alone, {how}", ratio, "x", 1.4, detail=detail
+            f"requests of {count} proven commits / of the commits alone, {staging}", ratio, "x", 1.4, detail=detail
         )
-        beside = {"pyiceberg": peer, "ours_proven": spent + asked.total()}
-        against = (spent + asked.total()) / peer
+        peer_detail = {"pyiceberg": peer, "ours_proven": commit_requests + sequencer_requests.total()}
+        peer_ratio = (commit_requests + sequencer_requests.total()) / peer
         yield Figure(
-            f"requests of {count} proven commits / of pyiceberg's, unproven, {how}", against, "x", detail=beside
+            f"requests of {count} proven commits / of pyiceberg's, unproven, {staging}",
+            peer_ratio,
+            "x",
+            detail=peer_detail,
         )
     sequencer.close()
 
@@ -159,30 +171,30 @@ def _cost_of_proving(running: Cloud, count: int) -> Iterator[Figure]:
 def _at_size(size: int) -> Iterator[Figure]:
     with stopwatch() as building:
         log = Log(size)
-    reader = Reader.open(log.place)
+    reader = StoreReader.open(log.location)
     trusted = [log.signer.verifier_key]
-    shown = f"{size:,} leaves"
+    leaf_count = f"{size:,} leaves"
 
     stored = Timeline(StoredSource(reader), ORIGIN, trusted)
-    chosen = random.Random(1).sample(range(size), 40)
+    indexes = random.Random(1).sample(range(size), 40)
     hot = []
-    for index in chosen:
+    for index in indexes:
         stored.proof(index)
         with stopwatch() as seconds:
             proof = stored.proof(index)
         hot.append(seconds() * 1000)
-    yield Figure(f"inclusion proof, hot, {shown}", p50(hot), "ms", 1, detail={"min": min(hot)}, samples=hot)
+    yield Figure(f"inclusion proof, hot, {leaf_count}", p50(hot), "ms", 1, detail={"min": min(hot)}, samples=hot)
 
     gets = []
-    for index in chosen:
+    for index in indexes:
         public = Timeline(PublishedSource(log.s3, "lake"), ORIGIN, trusted)
         before = log.s3.counts["GET"]
         public.proof(index)
         gets.append(log.s3.counts["GET"] - before - 2)
     detail = {"besides": "one each for the checkpoint and the entry's bundle"}
-    yield Figure(f"tiles fetched for a proof, cold, {shown}", max(gets), "GETs", 5, detail=detail)
+    yield Figure(f"tiles fetched for a proof, cold, {leaf_count}", max(gets), "GETs", 5, detail=detail)
     with_entry = write(read(proof).__class__(read(proof).index, read(proof).hashes, read(proof).checkpoint, b"x" * 680))
-    yield Figure(f"proof file, {shown}", len(proof), "bytes", 2048, detail={"with its entry": len(with_entry)})
+    yield Figure(f"proof file, {leaf_count}", len(proof), "bytes", 2048, detail={"with its entry": len(with_entry)})
 
     db = CountedDatabase(reader)
     verifier = Verifier(db, log.s3, "lake", cast(Any, None), ORIGIN, trusted)
@@ -192,66 +204,68 @@ def _at_size(size: int) -> Iterator[Figure]:
     cpu = time.process_time() - began
     assert report.leaves == size
     detail = {"cpu_s": round(cpu, 1), "built_in_s": round(building(), 1), "tiles": report.tiles}
-    yield Figure(f"whole tree verified, {shown}", seconds(), "s", 60 * size / 1_000_000, detail=detail)
+    yield Figure(f"whole tree verified, {leaf_count}", seconds(), "s", 60 * size / 1_000_000, detail=detail)
     base, top = peak()
     detail = {"before_gib": round(base / GIB, 2), "peak_gib": round(top / GIB, 2), "before": "the store itself"}
-    yield Figure(f"memory of that verification, {shown}", (top - base) / GIB, "GiB", 2, detail=detail)
+    yield Figure(f"memory of that verification, {leaf_count}", (top - base) / GIB, "GiB", 2, detail=detail)
 
     db.reads, gets_before = 0, log.s3.counts["GET"]
     verifier.verify(since=report.note).check()
     reads = db.reads + log.s3.counts["GET"] - gets_before
-    yield Figure(f"reads of a verification that finds nothing new, {shown}", reads, "", 2 * math.log2(size))
+    yield Figure(f"reads of a verification that finds nothing new, {leaf_count}", reads, "", 2 * math.log2(size))
     reader.close()
     log.db.close()
 
 
 def _growth(sizes: list[int]) -> Iterator[Figure]:
-    """Proofs grow with the logarithm of the timeline: their bytes, and the time to make and to check one."""
-    bytes_, made, checked = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    """Growth with the number of leaves: the size of a proof, and the times to create and verify one."""
+    bytes_, created, verified = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
     for size in sizes:
         log = Log(size)
-        reader, key = Reader.open(log.place), log.signer.verifier_key
+        reader, key = StoreReader.open(log.location), log.signer.verifier_key
         timeline = Timeline(StoredSource(reader), ORIGIN, [key])
-        making, checking = list[float](), list[float]()
+        create_ms, verify_ms = list[float](), list[float]()
         for index in random.Random(1).sample(range(size), 30):
             entry = timeline.source.entry(index, size)
             timeline.proof(index)
             with stopwatch() as seconds:
                 proof = timeline.proof(index)
-            making.append(seconds() * 1000)
+            create_ms.append(seconds() * 1000)
             with stopwatch() as seconds:
                 verify_proof(proof, entry, [key], origin=ORIGIN)
-            checking.append(seconds() * 1000)
+            verify_ms.append(seconds() * 1000)
         bytes_.append((size, len(proof)))
-        made.append((size, p50(making)))
-        checked.append((size, p50(checking)))
+        created.append((size, p50(create_ms)))
+        verified.append((size, p50(verify_ms)))
         reader.close()
         log.db.close()
     plot = Plot("Size of a proof against leaves", "leaves", "bytes", {"proof file": bytes_}, log_y=False)
     name = f"proof file, {sizes[-1]:,} leaves / {sizes[0]:,} leaves"
     yield Figure(name, bytes_[-1][1] / bytes_[0][1], "x", plot=plot)
-    plot = Plot("Time of a proof against leaves", "leaves", "ms", {"made": made, "checked": checked})
-    yield Figure(f"proof made, {sizes[-1]:,} leaves / {sizes[0]:,} leaves", made[-1][1] / made[0][1], "x", plot=plot)
+    plot = Plot("Time of a proof against leaves", "leaves", "ms", {"made": created, "checked": verified})
+    yield Figure(
+        f"proof made, {sizes[-1]:,} leaves / {sizes[0]:,} leaves", created[-1][1] / created[0][1], "x", plot=plot
+    )
 
 
 @contextmanager
 def _peak_rss() -> Iterator[Callable[[], tuple[int, int]]]:
-    """Resident memory before the block, and at its peak: sampled, because the process held more before."""
-    base = top = _rss()
+    """Resident memory before the block and its peak, sampled: the process held more memory earlier."""
+    base = peak = _rss()
     done = threading.Event()
 
     def sample() -> None:
-        nonlocal top
+        nonlocal peak
         while not done.wait(0.05):
-            top = max(top, _rss())
+            peak = max(peak, _rss())
 
-    watcher = threading.Thread(target=sample)
-    watcher.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     try:
-        yield lambda: (base, top)
+        yield lambda: (base, peak)
     finally:
         done.set()
-        watcher.join()
+        sampler.join()
 
 
 def _rss() -> int:
@@ -264,8 +278,8 @@ def _client(url: str, service: str) -> Any:
     return boto3.client(service, endpoint_url=url, region_name="us-east-1", config=config)
 
 
-def _place(url: str, bucket: str) -> Place:
-    return Place.from_settings(_settings(url, bucket))
+def _location(url: str, bucket: str) -> StoreLocation:
+    return StoreLocation.from_settings(_settings(url, bucket))
 
 
 def _settings(url: str, bucket: str) -> Settings:

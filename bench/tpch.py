@@ -1,4 +1,4 @@
-"""The 22 queries of TPC-H with the specification's validation parameters, and its eight tables from tpchgen-cli."""
+"""The 22 queries of TPC-H with the specification's validation parameters, and its eight tables by tpchgen-cli."""
 
 from __future__ import annotations
 

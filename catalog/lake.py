@@ -1,4 +1,4 @@
-"""The lake, put together: the one place where the parts meet. Opening it makes no request."""
+"""The lake: the one module that connects the parts. Opening a lake makes no request."""
 
 from __future__ import annotations
 
@@ -8,78 +8,85 @@ from contextlib import closing
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog import places
-from catalog.changes.feed import ChangeSet
-from catalog.changes.processing import PATIENCE_S, Processing
-from catalog.changes.roots import changes_of, recount, recount_rows
-from catalog.changes.sequenced import At, sequenced
-from catalog.errors import Invalid, LakeError, NotFound
-from catalog.events import (
+from catalog.changes import (
+    PATIENCE_S,
+    ChangeSet,
+    Demand,
+    Processing,
+    changes_of,
+    recount,
+    recount_rows,
+    timeline_changes,
+)
+from catalog.core import s3_layout
+from catalog.core.clients import client_for
+from catalog.core.errors import LakeError, NotFound
+from catalog.core.events import (
+    AdvanceWatermark,
     EventBridgeBus,
     EventBus,
-    MoveMark,
     NameIndex,
+    NoEventBus,
     SequencerMessage,
-    SilentBus,
     TableMoved,
+    new_correlation_id,
 )
-from catalog.logs import correlation_id
-from catalog.settings import Settings
-from catalog.tables.fileio import ObjectIO, Written
-from catalog.tables.iceberg import open_catalog
-from catalog.tables.manager import Tables
-from catalog.tables.manifests import ManifestReader
-from catalog.tables.transaction import Transaction
-from catalog.timeline.asking import check_servable
-from catalog.timeline.attest import Attestation, Attestations, Changed, Entry
-from catalog.timeline.proofs import Timeline
-from catalog.timeline.publish import Published, Publisher
-from catalog.timeline.sequencer import Outcome, Sequencer
-from catalog.timeline.signer import signer_from
-from catalog.timeline.sources import StoredSource
-from catalog.timeline.store import Place, Reader
-from catalog.timeline.verification import Verifier
+from catalog.core.logs import correlation_id
+from catalog.core.point_in_time import FeedPositionLike, PointInTime
+from catalog.core.sequencer_queue import SequencerQueue
+from catalog.core.settings import Settings
+from catalog.iceberg import ManifestReader, ObjectIO, WrittenObject, open_catalog
+from catalog.merkle.note import VerifierKey
+from catalog.tables import Tables, Transaction
+from catalog.timeline import (
+    Attestation,
+    Attestations,
+    Feeder,
+    ObjectDigest,
+    PublicLog,
+    PublishedCheckpoint,
+    Publisher,
+    RowChanges,
+    Sequencer,
+    SequencerResult,
+    StoredSource,
+    StoreLocation,
+    StoreReader,
+    Timeline,
+    Verifier,
+    Watermark,
+    signer_from,
+    snapshot_at,
+    validate_request,
+)
 
 if TYPE_CHECKING:
-    from catalog.query.queries import Queries
-    from catalog.vectors.manager import Vectors
+    from catalog.query import Queries
+    from catalog.vectors import Vectors
 
 logger = logging.getLogger(__name__)
 
 TRANSACTIONS_KEPT_MS = 24 * 3600 * 1000
+"""How long the record of a finished transaction is kept."""
 PROCESS_POLL_MS = 200
-"""How far behind the timeline a consumer may be that waits for its own watermark."""
+"""How far behind the timeline the reader of a consumer may be, which waits for its own watermark."""
 
 
 class Lake:
-    """The parts of one lake, each made at first use and kept."""
+    """The parts of one lake, each created at first use."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def client(self, service: str) -> Any:
-        """An AWS client that gives up: connecting within 5 s, and after three tries."""
-        make: Any = boto3.client  # its type is an overload for each service by its literal name
-        return make(
-            service,
-            region_name=self.settings.region,
-            endpoint_url=self.settings.endpoint_url,
-            config=Config(
-                connect_timeout=5,
-                read_timeout=self.settings.store_timeout_s,
-                max_pool_connections=32,
-                retries={"mode": "standard", "max_attempts": 3},
-                s3={"addressing_style": "path" if self.settings.endpoint_url else "auto"},
-            ),
-        )
+        """An AWS client with timeouts and bounded retries: see catalog.core.clients."""
+        return client_for(self.settings, service)
 
     @cached_property
     def s3(self) -> Any:
@@ -87,16 +94,22 @@ class Lake:
 
     @cached_property
     def iceberg(self) -> Catalog:
-        """The tables' catalog. What it loads reads its objects without a HEAD, and metadata files once."""
+        """The tables' catalog. Its tables read objects without a HEAD request, and each metadata file once."""
         catalog = open_catalog(self.settings)
         catalog.properties["py-io-impl"] = f"{ObjectIO.__module__}.{ObjectIO.__qualname__}"
         return catalog
 
     @cached_property
     def tables(self) -> Tables:
-        """Every operation on tables. Each commit is attested and announced to the sequencer as it lands."""
-        records = f"s3://{self.settings.bucket}/{places.TRANSACTIONS}".rstrip("/")
-        return Tables(cast(GlueCatalog, self.iceberg), hook=self._committed, records=records, unproven=self._unproven)
+        """Every operation on tables. Each commit is attested, and the sequencer is told of it."""
+        records = f"s3://{self.settings.bucket}/{s3_layout.TRANSACTIONS}".rstrip("/")
+        return Tables(
+            cast(GlueCatalog, self.iceberg),
+            on_commit=self._attest_and_notify,
+            records=records,
+            unproven=self._awaits_leaf,
+            snapshot_at=self._snapshot_at,
+        )
 
     @cached_property
     def attestations(self) -> Attestations:
@@ -105,16 +118,17 @@ class Lake:
     @cached_property
     def bus(self) -> EventBus:
         if self.settings.event_bus is None:
-            return SilentBus()
+            return NoEventBus()
         return EventBridgeBus(self.client("events"), self.settings.event_bus)
 
     @cached_property
     def sequencer(self) -> Sequencer:
-        """The timeline's writer. Only the sequencer's function may use it: two would fence each other."""
+        """The timeline's writer. Only the sequencer's function may use it: two writers fence each other."""
+        witnesses = self.settings.witnesses
         return Sequencer(
-            Place.from_settings(self.settings),
+            StoreLocation.from_settings(self.settings),
             self.iceberg,
-            Publisher(self.s3, self.settings.bucket),
+            Publisher(self.s3, self.settings.bucket, None if witnesses is None else Feeder.parse(witnesses)),
             self.attestations,
             signer_from(self.settings),
             self.bus,
@@ -122,44 +136,69 @@ class Lake:
         )
 
     @cached_property
-    def _reader(self) -> Reader:
-        return Reader.open(Place.from_settings(self.settings))
+    def _reader(self) -> StoreReader:
+        return StoreReader.open(StoreLocation.from_settings(self.settings))
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The reader of the timeline: follows the database, at most a second behind it."""
-        return Timeline(StoredSource(self._reader), self.settings.origin)
+        """The timeline's reader. It follows the database with a delay of at most a second."""
+        public = PublicLog(self.s3, self.settings.bucket)
+        return Timeline(StoredSource(self._reader), self.settings.origin, public=public)
 
     def close(self) -> None:
-        """Ends what was opened of the timeline: a reader asks the store for news as long as the process lives."""
+        """Closes the timeline's reader, which otherwise polls the store until the process ends, and the sequencer."""
         for part in ("_reader", "sequencer"):
             if part in self.__dict__:
                 getattr(self, part).close()
 
     def transaction(self) -> Transaction:
-        """`with lake.transaction() as tx:` writes to several tables, and all of it is seen at one index or none."""
+        """`with lake.transaction() as tx:` writes to several tables, all visible from one index on, or none."""
         return self.tables.transaction()
 
-    def changes(self, table: str, since: At | None = None, until: At | None = None) -> Iterator[ChangeSet]:
+    def changes(
+        self,
+        table: str,
+        since: FeedPositionLike | None = None,
+        until: FeedPositionLike | None = None,
+        *,
+        table_uuid: str | None = None,
+        extends: int | None = None,
+    ) -> Iterator[ChangeSet]:
         """The table's change sets after `since` up to `until`, oldest first, each with evidence from the timeline.
 
-        `catalog.changes.verify` checks one offline with the timeline's public key, `verify_feed` that none was left
-        out. For what `since` and `until` may be, what it costs and how it fails: catalog.changes.sequenced.
+        `catalog.changes.verify` checks one offline with the timeline's public key; `verify_feed` checks that none is
+        missing. `since` and `until` are points in time, or `TableSequence(n)` for the table's leaf of that sequence.
+        For `table_uuid` and `extends`, costs and failures see catalog.changes.timeline_feed.
         """
-        return sequenced(self.timeline, self.tables.load(table), since, until)
+        loaded = self.tables.load(table)
+        return timeline_changes(self.timeline, loaded, since, until, table_uuid=table_uuid, extends=extends)
 
     def process(
-        self, table: str, consumer: str, fn: Callable[[ChangeSet], object], *, patience_s: float = PATIENCE_S
+        self,
+        table: str,
+        consumer: str,
+        fn: Callable[[ChangeSet], object],
+        *,
+        reset: Callable[[Watermark], object] | None = None,
+        keys: Sequence[VerifierKey] | None = None,
+        verify: bool = True,
+        demand: Demand = "lake",
+        patience_s: float = PATIENCE_S,
     ) -> int:
-        """Runs `fn` on every change set that the consumer has not seen; how many. See catalog.changes.processing."""
-        place = Place.from_settings(self.settings)
-        with closing(Reader.open(place, PROCESS_POLL_MS)) as reader:
+        """Calls `fn` with every change set that the consumer has not processed, verified. Returns their number.
+
+        `demand="writer"` also accepts commits that are too large for the lake to compute their changes, if their
+        writer did. See catalog.changes.processing.
+        """
+        location = StoreLocation.from_settings(self.settings)
+        with closing(StoreReader.open(location, PROCESS_POLL_MS)) as reader:
             timeline = Timeline(StoredSource(reader), self.settings.origin)
-            return Processing(timeline, self.request, patience_s).run(self.tables.load(table), consumer, fn)
+            processing = Processing(timeline, self.request, patience_s, keys, verify, demand)
+            return processing.run(self.tables.load(table), consumer, fn, reset=reset)
 
     @cached_property
     def verifier(self) -> Verifier:
-        """Checks all the timeline says, and on request every object of every table. Reads only."""
+        """Verifies the timeline and, on request, every object of every table. Reads only."""
         return Verifier(
             self._reader,
             self.s3,
@@ -172,57 +211,54 @@ class Lake:
 
     @cached_property
     def vectors(self) -> Vectors:
-        """Search by meaning and by words, over text columns that were embedded. Lance is imported at first use."""
-        from catalog.vectors.manager import Vectors  # an extra that most functions do not carry
+        """Vector, full-text and hybrid search over embedded text columns. Lance is imported at first use."""
+        from catalog.vectors import Vectors  # an extra that most functions are deployed without
 
         return Vectors(
             self.settings,
             self.s3,
             self.tables,
             lambda: self.client("bedrock-runtime"),
-            moved=self._vectors_moved,
+            queue=self._queue,
             timeline=self._timeline_if_any,
         )
 
-    def _vectors_moved(self, name: str) -> None:
-        """A vector table has a new head. Should this be lost, the sweep finds it."""
-        if self.settings.moved_queue_url is not None:
-            self.request(TableMoved(table=name))
-
     def _timeline_if_any(self) -> Timeline | None:
-        """The timeline, once something was published; until then each call asks S3."""
+        """The timeline; None while nothing is published, which each call checks with one GET."""
         if "timeline" not in self.__dict__ and not self._published().note:
             return None
         return self.timeline
 
-    def _published(self) -> Published:
+    def _published(self) -> PublishedCheckpoint:
         return Publisher(self.s3, self.settings.bucket).published()
 
     @cached_property
     def queries(self) -> Queries:
         """SQL over the tables, as of any cut of the timeline. The engine is imported at first use."""
-        from catalog.query.history import History
-        from catalog.query.queries import Queries  # an extra that most functions do not carry
-        from catalog.query.spark_runs import SparkRuns
-        from catalog.query.submitted import Submitted
+        from catalog.query import (
+            EstimateHistory,
+            Queries,  # an extra that most functions are deployed without
+            SparkJobRuns,
+            SparkQueries,
+        )
 
         bucket = self.settings.bucket
         return Queries(
             self.tables,
             lambda: self.timeline,
             self.attestations,
-            history=History(self.s3, bucket),
-            submitted=Submitted(
-                self.s3, bucket, cache(lambda: SparkRuns(self.client("emr-serverless"), self.settings))
+            history=EstimateHistory(self.s3, bucket),
+            spark_queries=SparkQueries(
+                self.s3, bucket, cache(lambda: SparkJobRuns(self.client("emr-serverless"), self.settings))
             ),
             ranking=lambda: self.vectors.ranking,
         )
 
-    def tidy(self, swept: Outcome, now_ms: int) -> None:
-        """After a sweep: ends the transactions of writers that are gone, and forgets those of more than a day ago.
+    def clean_up_transactions(self, swept: SequencerResult, now_ms: int) -> None:
+        """After a sweep: completes the transactions of crashed writers, and deletes records older than a day.
 
-        A transaction that landed on one table holds that table's timeline back until it has landed on all; so this
-        is what lets it go on when its writer crashed. Records stay when a table could not be looked at.
+        A transaction that has committed to one table holds back that table's leaves until it has committed to all of
+        its tables. If its writer crashed, this releases them. No record is deleted when a table could not be read.
         """
         if swept.unfinished:
             self.tables.recover(swept.unfinished)
@@ -230,51 +266,72 @@ class Lake:
             self.tables.forget_transactions(now_ms - TRANSACTIONS_KEPT_MS, swept.unfinished)
 
     def request(self, message: SequencerMessage) -> None:
-        """Puts a request on the sequencer's queue: the only way anybody else writes to the timeline's store."""
-        if self.settings.moved_queue_url is None:
-            raise Invalid("there is no way to the sequencer: STRANDLINE_MOVED_QUEUE_URL is not set")
-        self._sqs.send_message(QueueUrl=self.settings.moved_queue_url, MessageBody=message.model_dump_json())
+        """Sends a request to the sequencer's queue: the only way to write to the timeline's store from elsewhere."""
+        self._queue.send(message)
 
-    def ask(self, request: NameIndex | MoveMark) -> None:
-        """The same for somebody who can be told why not: raises what can be known to be refused, and sends the rest."""
-        check_servable(request, self.timeline, self._published().size)
+    def advance_watermark(self, request: AdvanceWatermark) -> None:
+        """Requests that a watermark advances. Raises if the sequencer is certain to refuse it."""
+        self._request_if_valid(request, self._published().size)
+
+    def name_index(self, name: str, index: int | None = None, *, correlation_id: str | None = None) -> int:
+        """Requests a name for an index of the timeline; by default for the newest one that is published now.
+
+        Returns the index. The name exists once the sequencer has served the request, and is of that index whatever is
+        sequenced before then. Conflict when another index has the name; NotFound when there is no such index.
+        """
+        size = self._published().size
+        index = size - 1 if index is None else index
+        request = NameIndex(name=name, index=max(index, 0), correlation_id=correlation_id or new_correlation_id())
+        self._request_if_valid(request, size)
+        return request.index
+
+    def _request_if_valid(self, request: NameIndex | AdvanceWatermark, published_size: int) -> None:
+        if not published_size:
+            raise NotFound("the timeline is empty: commit to a table first")
+        validate_request(request, self.timeline, published_size)
         self.request(request)
 
     @cached_property
-    def _sqs(self) -> Any:
-        return self.client("sqs")
+    def _queue(self) -> SequencerQueue:
+        return SequencerQueue(self.settings)
 
-    def _committed(self, table: Table, snapshot: Snapshot | None, written: Sequence[Written]) -> None:
-        """After a commit: what it wrote is attested, and the sequencer told to look.
+    def _attest_and_notify(self, table: Table, snapshot: Snapshot | None, written: Sequence[WrittenObject]) -> None:
+        """After a commit: stages the attestation of the objects it wrote, and notifies the sequencer.
 
-        The commit stands whether this succeeds or not. A crash here costs the sequencer reading the objects, and
-        at worst waiting for the sweep.
+        The commit is valid whether this succeeds or not. After a crash here the sequencer reads the objects itself,
+        at the latest when it next sweeps.
         """
         if snapshot is not None:
-            objects = {entry.path: Entry(*entry) for entry in written}
+            objects = {entry.path: ObjectDigest(*entry) for entry in written}
             manifest_list = objects.pop(snapshot.manifest_list)
             entries = tuple(sorted(objects.values()))
             uuid, id_ = str(table.metadata.table_uuid), snapshot.snapshot_id
             attestation = Attestation(uuid, id_, manifest_list, entries)
-            self.attestations.stage(attestation.with_changes(self._changed(table, snapshot)))
-        if self.settings.moved_queue_url is not None:
-            moved = {"table": ".".join(table.name())}
-            found = correlation_id()
-            self.request(TableMoved(**moved, correlation_id=found) if found else TableMoved(**moved))
+            self.attestations.stage(attestation.with_changes(self._changes_of(table, snapshot)))
+        if self._queue.exists:
+            name, correlation = ".".join(table.name()), correlation_id()
+            self.request(TableMoved(table=name, correlation_id=correlation) if correlation else TableMoved(table=name))
 
-    def _unproven(self, table: str, snapshot: Snapshot) -> bool:
-        """Whether the snapshot is to be in the timeline and is not: its proof would be lost with it."""
+    def _snapshot_at(self, table: str, point: PointInTime) -> int | None:
+        """The id of the snapshot that the table's main was at, according to the timeline."""
         timeline = self._timeline_if_any()
         if timeline is None:
-            return self.settings.moved_queue_url is not None  # otherwise it is a lake that keeps none
+            raise NotFound(f"{table} has no state as of {point}: nothing is in the timeline yet", subject=table)
+        return snapshot_at(timeline, table, point)
+
+    def _awaits_leaf(self, table: str, snapshot: Snapshot) -> bool:
+        """Whether the snapshot has yet to be sequenced. If it expired before that, it would never have a leaf."""
+        timeline = self._timeline_if_any()
+        if timeline is None:
+            return self._queue.exists  # without a queue, the lake has no sequencer
         try:
             timeline.find(snapshot.snapshot_id, table)
         except NotFound:
             return True
         return False
 
-    def _changed(self, table: Table, snapshot: Snapshot) -> Changed | None:
-        """What the commit changed, for its attestation; None leaves it to the sequencer."""
+    def _changes_of(self, table: Table, snapshot: Snapshot) -> RowChanges | None:
+        """The commit's row changes, for its attestation. None leaves them to the sequencer."""
         parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
         if parent is None and snapshot.parent_snapshot_id is not None:
             return None

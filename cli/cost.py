@@ -1,4 +1,4 @@
-"""`strandline cost`: what the stacks cost a month, from their templates and a price list. Talks to nobody."""
+"""`strandline cost`: what the stacks cost a month, from their templates and a price list. Sends no request."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from catalog.errors import Invalid
-from cli.opened import add_command
+from catalog import Invalid
+from cli.lake_commands import add_command
 from cli.output import Output
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="What the lake costs.", no_args_is_help=True)
+    group = typer.Typer(help="What the lake costs on AWS.", no_args_is_help=True)
     add_command(
         group,
         estimate,
@@ -25,13 +25,15 @@ def register(app: typer.Typer) -> None:
 
 def estimate(
     context: typer.Context,
-    stage: Annotated[str | None, typer.Option(help="A stage of cdk.json; by default the one it names.")] = None,
-    size: Annotated[str | None, typer.Option(help="idle, small, medium or large, line by line.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="A stage of cdk.json.", show_default="the one that cdk.json names")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Itemise one size: idle, small, medium or large.")] = None,
 ) -> None:
-    """Dollars a month by list prices (catalog/prices.json), idle and for three sizes of lake."""
+    """Dollars a month by list prices (catalog/prices.json), for an idle lake and three sizes."""
     from infra.app import build_app
     from infra.cost.estimate import Inventory
-    from infra.cost.estimate import estimate as estimated
+    from infra.cost.estimate import estimate as estimate_lines
     from infra.cost.workload import WORKLOADS
     from infra.local.assembly import synthesise
     from infra.stage import StageError
@@ -40,10 +42,10 @@ def estimate(
     by_name = {workload.name: workload for workload in WORKLOADS}
     if size is not None and size not in by_name:
         raise Invalid(f"there is no size {size!r}: choose one of {', '.join(by_name)}")
-    chosen = {} if stage is None else {"stage": stage}
+    overrides = {} if stage is None else {"stage": stage}
     with output.progress("reading the stacks"):
         try:
-            templates = synthesise(lambda given, out: build_app({**given, **chosen}, out))
+            templates = synthesise(lambda context_, out: build_app({**context_, **overrides}, out))
         except StageError as error:
             raise Invalid(str(error)) from None
     inventory = Inventory.of(template.body for template in templates)
@@ -51,7 +53,7 @@ def estimate(
         rows = [
             {
                 "size": workload.name,
-                "dollars": round(sum(line.dollars for line in estimated(inventory, workload)), 2),
+                "dollars": round(sum(line.dollars for line in estimate_lines(inventory, workload)), 2),
                 "gb_stored": workload.gb_stored,
                 "files_a_day": workload.files_a_day,
                 "api_requests_a_day": workload.api_requests_a_day,
@@ -62,7 +64,7 @@ def estimate(
         ]
         output.table(rows, list(rows[0]), title="A month, by list prices")
         return
-    lines = estimated(inventory, by_name[size])
+    lines = estimate_lines(inventory, by_name[size])
     rows = [
         {"price": line.price, "quantity": f"{line.quantity:,.10g}", "dollars": round(line.dollars, 2), "why": line.why}
         for line in lines

@@ -1,6 +1,6 @@
-"""What `strandline demo` drops into the lake: some 200 notes about a stretch of coast, and who read them when.
+"""The demo's data: some 200 notes about a stretch of coast, and the events of their readers.
 
-Made anew in each run, always the same: a short corpus beside this module, put together by a seeded generator.
+A seeded generator builds them from the short texts in this folder, so every run has the same data.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _HERE = Path(__file__).parent
 
 def demo_notes() -> dict[str, bytes]:
     """File name -> Markdown with front matter, tags and links: topics, a journal, visits to stations, meetings."""
-    said = _Phrases(random.Random(1853))  # noqa: S311
+    phrases = _Phrases(random.Random(1853))  # noqa: S311
     notes = dict(_topics())
     for number in range(DAYS):
         day = FIRST_DAY + timedelta(days=number)
-        notes[f"journal/{day}.md"] = _journal(said, day)
+        notes[f"journal/{day}.md"] = _journal(phrases, day)
     for number in range(VISITS):
         day = FIRST_DAY + timedelta(days=2 * number + 1)
         station = STATIONS[number % len(STATIONS)]
-        notes[f"visits/{day}-{station.lower()}.md"] = _visit(said, day, station)
+        notes[f"visits/{day}-{station.lower()}.md"] = _visit(phrases, day, station)
     for number in range(MEETINGS):
         day = FIRST_DAY + timedelta(days=3 * number + 2)
-        notes[f"meetings/{day}.md"] = _meeting(said, day)
+        notes[f"meetings/{day}.md"] = _meeting(phrases, day)
     return {name: text.encode() for name, text in notes.items()}
 
 
@@ -47,7 +47,7 @@ def demo_events(notes: list[str]) -> dict[str, bytes]:
     chance = random.Random(1912)  # noqa: S311
     start = datetime(2026, 4, 15, 8)
     files: dict[str, bytes] = {}
-    for at, user in enumerate(READERS):
+    for position, user in enumerate(READERS):
         rows = [
             {
                 "event_id": f"{user}-{number:04}",
@@ -58,12 +58,12 @@ def demo_events(notes: list[str]) -> dict[str, bytes]:
             }
             for number in range(EVENTS // len(READERS))
         ]
-        files[f"{user}.{'csv' if at % 2 else 'jsonl'}"] = _csv(rows) if at % 2 else _json_lines(rows)
+        files[f"{user}.{'csv' if position % 2 else 'jsonl'}"] = _csv(rows) if position % 2 else _json_lines(rows)
     return files
 
 
 class _Phrases:
-    """Sentences of the journal's sections, their blanks filled by chance."""
+    """Random sentences of the journal's sections, their placeholders filled at random."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -91,7 +91,7 @@ class _Phrases:
             centimetres=self.chance.randrange(3, 60),
             millimetres=f"{self.chance.uniform(0.2, 1.9):.1f}",
         )
-        return re.sub(r"(^|[.:] )([a-z])", lambda found: found[1] + found[2].upper(), filled)
+        return re.sub(r"(^|[.:] )([a-z])", lambda match: match[1] + match[2].upper(), filled)
 
 
 def _topics() -> dict[str, str]:
@@ -100,30 +100,36 @@ def _topics() -> dict[str, str]:
     return {f"{note[2:].splitlines()[0].lower().replace(' ', '-')}.md": note for note in notes}
 
 
-def _journal(said: _Phrases, day: date) -> str:
-    body = [*said.some("morning", 1), *said.some("work", 2), *said.some("people", 1)]
-    body += said.some("thought", 1) if said.chance.random() < 0.6 else []
-    body += said.some("evening", 1)
+def _journal(phrases: _Phrases, day: date) -> str:
+    body = [*phrases.some("morning", 1), *phrases.some("work", 2), *phrases.some("people", 1)]
+    body += phrases.some("thought", 1) if phrases.chance.random() < 0.6 else []
+    body += phrases.some("evening", 1)
     before = f"Yesterday: [[{day - timedelta(days=1)}]]." if day > FIRST_DAY else "A new book."
-    todo = said.some("todo", said.chance.randrange(1, 4))
+    todo = phrases.some("todo", phrases.chance.randrange(1, 4))
     front = _front(f"{day:%A}, {day:%d %B %Y}", day, ["journal"])
     return "\n".join([front, *(f"{line}\n" for line in body), before, "", "## To do", "", *todo, ""])
 
 
-def _visit(said: _Phrases, day: date, station: str) -> str:
-    reading = f"{said.chance.uniform(0.4, 6.8):.2f}"
-    lines = [f"# Visit to {station}", "", "## Found", "", *said.some("work", 2, station), ""]
+def _visit(phrases: _Phrases, day: date, station: str) -> str:
+    reading = f"{phrases.chance.uniform(0.4, 6.8):.2f}"
+    lines = [f"# Visit to {station}", "", "## Found", "", *phrases.some("work", 2, station), ""]
     lines += ["## Readings", "", "| gauge | metres |", "|---|---|", f"| {station} | {reading} |", ""]
-    lines += ["## Before the next visit", "", *said.some("todo", 2, station), "", f"See [[{day}]] and [[tide-gauges]]."]
+    lines += [
+        "## Before the next visit",
+        "",
+        *phrases.some("todo", 2, station),
+        "",
+        f"See [[{day}]] and [[tide-gauges]].",
+    ]
     return "\n".join([_front(f"Visit to {station}", day, ["visit", "survey", station.lower()]), *lines, "#sea", ""])
 
 
-def _meeting(said: _Phrases, day: date) -> str:
-    there = said.chance.sample(PEOPLE, 3)
-    lines = [f"# Meeting of {day:%d %B}", "", f"There: {', '.join(there)}.", "", "## Said", ""]
-    lines += [f"- {line}" for line in (*said.some("people", 2), *said.some("thought", 1))]
-    lines += ["", "## Decided", "", *said.some("todo", 3), "", f"Notes of the day: [[{day}]]. See [[incident]]."]
-    return "\n".join([_front(f"Meeting of {day:%d %B}", day, ["meeting", "work"], people=there), *lines, ""])
+def _meeting(phrases: _Phrases, day: date) -> str:
+    people = phrases.chance.sample(PEOPLE, 3)
+    lines = [f"# Meeting of {day:%d %B}", "", f"There: {', '.join(people)}.", "", "## Said", ""]
+    lines += [f"- {line}" for line in (*phrases.some("people", 2), *phrases.some("thought", 1))]
+    lines += ["", "## Decided", "", *phrases.some("todo", 3), "", f"Notes of the day: [[{day}]]. See [[incident]]."]
+    return "\n".join([_front(f"Meeting of {day:%d %B}", day, ["meeting", "work"], people=people), *lines, ""])
 
 
 def _front(title: str, day: date, tags: list[str], people: list[str] | None = None) -> str:

@@ -1,15 +1,20 @@
-"""`strandline dev`, `demo` and `status`: the embedded cloud from the command line."""
+"""`strandline dev`, `demo` and `status`: commands for the embedded cloud."""
 
 from __future__ import annotations
 
-import signal
+import shlex
 import threading
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from cli.embedded import DEFAULT_PORT, ask_embedded_cloud
+from cli.interrupts import INTERRUPTED, ignore_signals, interrupt_on_signals, signals_held
+from cli.lake_choice import get_embedded, use_chosen_tools
 from cli.output import Output
+from strandline.embedded import DEFAULT_PORT
+from strandline.endpoints import ENDPOINT, TOKEN
 
 
 def register(app: typer.Typer) -> None:
@@ -18,55 +23,82 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Examples: `strandline status` · `strandline -o json status`")(status)
 
 
-Port = Annotated[int, typer.Option(help="Where the AWS endpoint listens on loopback; 0 takes any free port.")]
+Port = Annotated[int, typer.Option(help="The port of the AWS endpoint on loopback; 0 chooses a free one.")]
 
 
 def dev(context: typer.Context, port: Port = DEFAULT_PORT) -> None:
-    """Start the whole lake on this machine, in memory, and keep it up until Ctrl-C."""
-    from infra.local.cloud import EmbeddedCloud
-
+    """Start a lake on this machine, in memory. It runs until Ctrl-C."""
     output: Output = context.obj
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with output.progress("starting the embedded cloud …"):
-        cloud = EmbeddedCloud(port=port).start()
-        cloud.serve_page()
+    use_chosen_tools()
+    interrupt_on_signals()
     try:
-        output.data({"environment": cloud.environment("person"), "status": cloud.status()}, _greeting(cloud))
-        stop.wait()
+        _run(output, port)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _run(output: Output, port: int) -> None:
+    """Runs until Ctrl-C. Ctrl-C before the greeting is an interruption (exit code 130); after it, the normal end."""
+    with signals_held():  # the import starts jsii's Node; Ctrl-C must not reach it before it has left our process group
+        from infra.local.cloud import EmbeddedCloud
+    cloud = EmbeddedCloud(port=port)
+    try:
+        with output.progress("starting the embedded cloud …"):
+            cloud.start()
+            cloud.serve_page()
+        exports = _exports(cloud)
+        output.data({"environment": exports, "status": cloud.status()}, escape(_greeting(cloud, exports)))
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
     finally:
+        ignore_signals()
         with output.progress("stopping …"):
             cloud.stop()
 
 
-def _greeting(cloud: Any) -> str:
-    lines = [f"The lake is up ({cloud.started_in:.1f} s). Ctrl-C stops it and forgets everything.", ""]
-    lines += [f"  {name:<12} {where}" for name, where in cloud.addresses().items()]
+def _exports(cloud: Any) -> dict[str, str]:
+    """The variables that another terminal needs for `strandline`, `strandline api`, curl and other AWS tools."""
+    exports: dict[str, str] = {"STRANDLINE_DEV": cloud.endpoint.url}
     if "api" in cloud.addresses():
-        lines += ["", "A token for the API, with all roles, good for a day:", f"  {cloud.token('admin')}"]
-    lines += ["", f"See it: {cloud.gateway.url}", "In another terminal: strandline status"]
-    if cloud.server.port != DEFAULT_PORT:
-        lines.append(f"  (export STRANDLINE_DEV={cloud.endpoint.url} first: this is not the default port)")
-    lines += ["", "For other AWS tools:"]
-    lines += [f"  export {key}={value}" for key, value in cloud.environment("person").items()]
+        session = cloud.session()
+        exports |= {ENDPOINT: session["endpoint"], TOKEN: session["token"]}
+    return exports | cloud.environment("person")
+
+
+def _greeting(cloud: Any, exports: dict[str, str]) -> str:
+    lines = [f"The lake is up ({cloud.started_in:.1f} s). Ctrl-C stops it and deletes everything.", ""]
+    lines += [f"  {name:<12} {address}" for name, address in cloud.addresses().items()]
+    lines += ["", f"Open it in a browser: {cloud.gateway.url}", "", "In another terminal, paste these lines:"]
+    lines += [f"  export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    lines += [
+        "",
+        "Then strandline, other AWS tools and curl use this lake. The token has all roles, for a day:",
+    ]
+    lines += ["  strandline status"]
+    if ENDPOINT in exports:
+        lines += [f'  curl -H "Authorization: Bearer ${TOKEN}" "${ENDPOINT}/tables"']
     return "\n".join(lines)
 
 
 def demo(
     context: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the embedded cloud up afterwards.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the embedded cloud running afterwards.")] = False,
 ) -> None:
-    """Watch the lake work: dropped files, Spark, SQL then and now, search, proofs, and a flipped byte that is found."""
-    from cli.demo import run_demo
-
-    run_demo(context.obj, keep=keep)
+    """Run the demo: ingest, Spark, SQL and time travel, search, proofs, and the detection of a flipped byte."""
+    use_chosen_tools()
+    interrupt_on_signals()
+    try:
+        with signals_held():
+            from cli.demo import run_demo
+        run_demo(context.obj, keep=keep)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def status(context: typer.Context) -> None:
-    """What the running embedded cloud holds: stacks, functions, queues, jobs, the timeline's head."""
+    """Show the stacks, functions, queues, jobs and checkpoint of the running embedded cloud."""
     output: Output = context.obj
-    answer = ask_embedded_cloud("status")
+    answer = get_embedded("status")
     output.data(answer, "\n".join(_status_lines(answer)))
 
 

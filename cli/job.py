@@ -1,4 +1,4 @@
-"""`strandline job`: Spark jobs, started, watched and stopped through EMR Serverless, deployed or embedded."""
+"""`strandline job`: starts, shows and cancels Spark jobs on EMR Serverless, deployed or embedded."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import gzip
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from catalog.errors import Invalid, NotFound, Unavailable
-from cli.embedded import use_lake
+from catalog import Invalid, NotFound, Unavailable
+from cli.lake_choice import use_lake
 from cli.output import Output
 from spark_jobs.names import JOBS
 
 if TYPE_CHECKING:
-    from catalog.lake import Lake
+    from catalog import Lake
 
-PROJECT = "strandline"  # as infra.stage names things
+PROJECT = "strandline"  # the prefix of resource names, as in infra.stage
 CODE = "local:///opt/strandline/spark_jobs"
-ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+FINAL_STATES = ("SUCCESS", "FAILED", "CANCELLED")
 _POLL_SECONDS = 0.5
 
 Run = Annotated[str, typer.Argument(help="The run's id, as `job run` and `job list` print it.")]
@@ -43,56 +43,45 @@ def run(
     context: typer.Context,
     job: Annotated[str, typer.Argument(help=f"One of {', '.join(JOBS)}.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="The job's own options, after `--`.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; its failure is the command's.")] = False,
-    timeout_minutes: Annotated[int, typer.Option(min=1, help="When the run is ended for taking too long.")] = 120,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; exit code 4 if it fails.")] = False,
+    timeout_minutes: Annotated[int, typer.Option(min=1, help="Cancel the run after this many minutes.")] = 120,
 ) -> None:
     """Start a job."""
     if job not in JOBS:
-        raise NotFound(f"there is no job {job!r}; there are {', '.join(JOBS)}", subject=job)
+        raise NotFound(f"there is no job {job!r}: choose one of {', '.join(JOBS)}", subject=job)
     output: Output = context.obj
     jobs = Jobs.open()
     run_id = uuid.uuid4().hex
-    started = jobs.emr.start_job_run(
-        applicationId=jobs.application,
-        clientToken=run_id,
-        executionRoleArn=jobs.role,
-        name=job,
-        executionTimeoutMinutes=timeout_minutes,
-        jobDriver={
-            "sparkSubmit": {
-                "entryPoint": f"{CODE}/{job}.py",
-                "entryPointArguments": ["--run-id", run_id, *(arguments or ())],
-            }
-        },
-    )["jobRunId"]
+    started = jobs.start(job, run_id, arguments or (), timeout_minutes)
     if not wait:
         output.data({"id": started, "job": job, "run_id": run_id}, f"{started}  {job}  (strandline job show {started})")
         return
     with output.progress(f"{job} runs …"):
-        found = jobs.wait(started)
-    answer = jobs.describe(found)
+        record = jobs.wait(started)
+    answer = jobs.describe(record)
     output.data(answer, "\n".join(_lines(answer)))
-    if found["state"] != "SUCCESS":
-        raise Unavailable(f"{job} {found['state'].lower()}: {found.get('stateDetails', '')}", subject=started)
+    if record["state"] != "SUCCESS":
+        reason = f"{job} {record['state'].lower()}: {record.get('stateDetails', '')}"
+        raise Unavailable(f"{reason}; see `strandline job logs {started}`", subject=started)
 
 
 def list_runs(
     context: typer.Context,
-    state: Annotated[str | None, typer.Option(help="Only runs in this state, such as RUNNING or FAILED.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only runs in this state, for example RUNNING or FAILED.")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 20,
 ) -> None:
     """The latest runs, newest first."""
     jobs = Jobs.open()
-    found = sorted(jobs.runs(state), key=lambda one: one["createdAt"], reverse=True)[:limit]
+    records = sorted(jobs.runs(state), key=lambda record: record["createdAt"], reverse=True)[:limit]
     rows = [
         {
-            "id": one["id"],
-            "job": one.get("name", ""),
-            "state": one["state"],
-            "created": f"{one['createdAt']:%Y-%m-%d %H:%M:%S}",
-            "details": one.get("stateDetails", ""),
+            "id": record["id"],
+            "job": record.get("name", ""),
+            "state": record["state"],
+            "created": f"{record['createdAt']:%Y-%m-%d %H:%M:%S}",
+            "details": record.get("stateDetails", ""),
         }
-        for one in found
+        for record in records
     ]
     context.obj.table(rows, ["id", "job", "state", "created", "details"])
 
@@ -107,11 +96,11 @@ def show(context: typer.Context, run: Run) -> None:
 def logs(
     context: typer.Context,
     run: Run,
-    stream: Annotated[str, typer.Option(help="stderr, where jobs log, or stdout.")] = "stderr",
+    stream: Annotated[str, typer.Option(help="stderr, which has the log, or stdout.")] = "stderr",
 ) -> None:
-    """What the run's driver wrote. EMR delivers it when the run has ended."""
+    """The log of a run's driver. EMR writes it when the run has ended."""
     if stream not in ("stderr", "stdout"):
-        raise Invalid(f"there is no stream {stream!r}: ask for stderr or stdout")
+        raise Invalid(f"there is no stream {stream!r}: write --stream stderr or --stream stdout")
     jobs = Jobs.open()
     jobs.get(run)
     text = jobs.log(run, stream)
@@ -121,17 +110,17 @@ def logs(
 def cancel(
     context: typer.Context,
     run: Run,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
 ) -> None:
-    """Ask a run to end. What it has committed stays; run again, it goes on from there."""
+    """Cancel a run. Its commits stay; the next run of the job continues from there."""
     output: Output = context.obj
     jobs = Jobs.open()
     jobs.get(run)
     jobs.emr.cancel_job_run(applicationId=jobs.application, jobRunId=run)
     if not wait:
-        output.data({"id": run, "asked": "cancel"}, f"{run} was asked to end.")
+        output.data({"id": run, "asked": "cancel"}, f"{run} is being cancelled: strandline job show {run}")
         return
-    with output.progress(f"{run} ends …"):
+    with output.progress(f"cancelling {run} …"):
         state = jobs.wait(run)["state"]
     output.data({"id": run, "asked": "cancel", "state": state}, f"{run} has ended: {state}.")
 
@@ -144,50 +133,70 @@ class Jobs:
         self.emr: Any = lake.client("emr-serverless")
         name = f"{PROJECT}-{lake.settings.stage}-jobs"
         pages = self.emr.get_paginator("list_applications").paginate()
-        found = [a for page in pages for a in page["applications"] if a["name"] == name and a["state"] != "TERMINATED"]
-        if not found:
-            raise NotFound(f"there is no EMR Serverless application {name}: is the lake deployed?", subject=name)
-        self.application: str = found[0]["id"]
-        account = found[0]["arn"].split(":")[4]
+        applications = (application for page in pages for application in page["applications"])
+        live = [a for a in applications if a["name"] == name and a["state"] != "TERMINATED"]
+        if not live:
+            message = f"there is no EMR Serverless application {name}: deploy the jobs stack, or check STRANDLINE_STAGE"
+            raise NotFound(message, subject=name)
+        self.application: str = live[0]["id"]
+        account = live[0]["arn"].split(":")[4]
         self.role = f"arn:aws:iam::{account}:role/{PROJECT}-{lake.settings.stage}-job"
 
     @classmethod
     def open(cls) -> Jobs:
         use_lake()
-        from catalog.lake import open_lake
-        from catalog.settings import load_settings
+        from catalog import load_settings, open_lake
 
         return cls(open_lake(load_settings()))
 
+    def start(self, job: str, run_id: str, arguments: Sequence[str] = (), timeout_minutes: int = 120) -> str:
+        """Starts a job; returns EMR's id of the run. `run_id` is ours: the job's report and progress carry it."""
+        response = self.emr.start_job_run(
+            applicationId=self.application,
+            clientToken=run_id,
+            executionRoleArn=self.role,
+            name=job,
+            executionTimeoutMinutes=timeout_minutes,
+            jobDriver={
+                "sparkSubmit": {
+                    "entryPoint": f"{CODE}/{job}.py",
+                    "entryPointArguments": ["--run-id", run_id, *arguments],
+                }
+            },
+        )
+        return str(response["jobRunId"])
+
     def get(self, run: str) -> dict[str, Any]:
+        from catalog.core.aws_errors import is_missing
+
         try:
-            answer: dict[str, Any] = self.emr.get_job_run(applicationId=self.application, jobRunId=run)["jobRun"]
+            record: dict[str, Any] = self.emr.get_job_run(applicationId=self.application, jobRunId=run)["jobRun"]
         except self.emr.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] in ("ResourceNotFoundException", "ValidationException"):
-                raise NotFound(f"there is no run {run}: `strandline job list` has them", subject=run) from None
+            if is_missing(error) or error.response["Error"]["Code"] == "ValidationException":
+                raise NotFound(f"there is no run {run}: `strandline job list` lists the runs", subject=run) from None
             raise
-        return answer
+        return record
 
     def runs(self, state: str | None) -> Iterator[dict[str, Any]]:
-        more = {"states": [state.upper()]} if state else {}
-        for page in self.emr.get_paginator("list_job_runs").paginate(applicationId=self.application, **more):
+        states = {"states": [state.upper()]} if state else {}
+        for page in self.emr.get_paginator("list_job_runs").paginate(applicationId=self.application, **states):
             yield from page["jobRuns"]
 
     def wait(self, run: str) -> dict[str, Any]:
-        while (found := self.get(run))["state"] not in ENDED:
+        while (record := self.get(run))["state"] not in FINAL_STATES:
             time.sleep(_POLL_SECONDS)
-        return found
+        return record
 
-    def describe(self, found: dict[str, Any]) -> dict[str, Any]:
-        """EMR's record, the job's own state in the timeline's store while it runs, and its report afterwards."""
-        job, run_id = str(found.get("name", "")), _run_id(found)
+    def describe(self, record: dict[str, Any]) -> dict[str, Any]:
+        """EMR's record, the job's progress from the timeline's store while it runs, and its report afterwards."""
+        job, run_id = str(record.get("name", "")), _run_id(record)
         answer: dict[str, Any] = {
-            "id": found["jobRunId"],
+            "id": record["jobRunId"],
             "job": job,
             "run_id": run_id,
-            "state": found["state"],
-            "details": found.get("stateDetails", ""),
-            "created": found["createdAt"].isoformat(),
+            "state": record["state"],
+            "details": record.get("stateDetails", ""),
+            "created": record["createdAt"].isoformat(),
         }
         if run_id is not None:
             answer["progress"] = self._progress(job, run_id)
@@ -195,38 +204,43 @@ class Jobs:
         return answer
 
     def log(self, run: str, stream: str) -> str:
-        from catalog import places
+        from catalog.core import s3_layout
 
-        folder = f"{places.JOBS}logs/applications/{self.application}/jobs/{run}/SPARK_DRIVER"
+        folder = f"{s3_layout.JOBS}logs/applications/{self.application}/jobs/{run}/SPARK_DRIVER"
         body = self._object(f"{folder}/{stream}.gz")
         if body is None:
-            raise NotFound(f"run {run} has no {stream} yet: it is delivered when the run has ended", subject=run)
+            message = f"run {run} has no {stream} yet: EMR writes it when the run has ended"
+            raise NotFound(f"{message}, see `strandline job show {run}`", subject=run)
         return gzip.decompress(body).decode(errors="replace")
 
     def _report(self, job: str, run_id: str) -> dict[str, Any] | None:
-        from catalog import places
+        from catalog.core import s3_layout
 
-        body = self._object(f"{places.JOBS}{job}/{run_id}.json")
+        body = self._object(f"{s3_layout.JOBS}{job}/{run_id}.json")
         return None if body is None else json.loads(body)
 
     def _progress(self, job: str, run_id: str) -> Any:
-        from catalog.timeline.sources import StoredSource
+        from catalog.timeline import StoredSource
 
         source = self._lake.timeline.source
         body = source.meta("job", f"{job}/{run_id}") if isinstance(source, StoredSource) else None
         return None if body is None else json.loads(body)
 
     def _object(self, key: str) -> bytes | None:
+        from catalog.core.aws_errors import is_missing
+
         try:
             body: bytes = self._lake.s3.get_object(Bucket=self._lake.settings.bucket, Key=key)["Body"].read()
-        except self._lake.s3.exceptions.NoSuchKey:
-            return None
+        except self._lake.s3.exceptions.ClientError as error:
+            if is_missing(error):
+                return None
+            raise
         return body
 
 
-def _run_id(found: dict[str, Any]) -> str | None:
-    words = found.get("jobDriver", {}).get("sparkSubmit", {}).get("entryPointArguments", [])
-    return next((after for word, after in pairwise(words) if word == "--run-id"), None)
+def _run_id(record: dict[str, Any]) -> str | None:
+    words = record.get("jobDriver", {}).get("sparkSubmit", {}).get("entryPointArguments", [])
+    return next((value for word, value in pairwise(words) if word == "--run-id"), None)
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
@@ -235,7 +249,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     if report:
         for stage in report["stages"]:
             lines.append(f"  {stage['seconds']:>8.1f} s  {stage['rows']:>10} rows  {stage['name']}")
-        lines += [f"  commit {one['snapshot_id']} of {one['table']}" for one in report["commits"]]
+        lines += [f"  commit {commit['snapshot_id']} of {commit['table']}" for commit in report["commits"]]
         lines.append(f"result   {json.dumps(report['error'] or report['result'])}")
     elif answer.get("progress"):
         lines.append(f"progress {json.dumps(answer['progress'])}")

@@ -1,4 +1,4 @@
-"""Copies the public log out of the lake: into a directory the user names, or as a tar to stdout."""
+"""Copies the published log into a directory, or as a tar to stdout."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from catalog.errors import NotFound, Unverified
-from catalog.lake import Lake
+from catalog import Lake, NotFound, Unverified
+from catalog.core.aws_errors import translate_errors
 from catalog.merkle.tiles import ENTRIES, WIDTH, Tile, join_entries, new_bundles, new_tiles, split_entries
 from catalog.merkle.tree import HASH_SIZE
 from catalog.merkle.verify import ProofError
-from catalog.timeline.away import explained
-from catalog.timeline.publish import KEYS, PublishedTiles, Publisher
+from catalog.timeline import KEYS_PATH, PublishedTiles, Publisher
 
-AT_ONCE = 64
+CHUNK = 64
 WORKERS = 16
 
 
@@ -29,27 +28,27 @@ class Copied:
     bytes: int
 
 
-class Target(Protocol):
+class CopyTarget(Protocol):
     def add(self, path: str, data: bytes) -> None: ...
 
     def finish(self) -> None: ...
 
 
-class Directory:
+class DirectoryTarget:
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def add(self, path: str, data: bytes) -> None:
-        place = self._root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
+        file = self._root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
 
     def finish(self) -> None:
-        """Each file is whole once it is added."""
+        """Nothing to do: `add` writes complete files."""
 
 
-class Tar:
-    """A stream: nothing is sought, so it can go into a pipe. No times and owners: the same log, the same bytes."""
+class TarTarget:
+    """A tar stream for a pipe: nothing is sought. It has no times and owners, so the same log gives the same bytes."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._tar = tarfile.open(fileobj=stream, mode="w|")  # noqa: SIM115 - closed by `finish`
@@ -63,37 +62,37 @@ class Tar:
         self._tar.close()
 
 
-def copy_log(lake: Lake, target: Target) -> Copied:
-    """Tiles and entries, then the keys, and last the checkpoint: a copy that was cut short has none.
+def copy_log(lake: Lake, target: CopyTarget) -> Copied:
+    """Copies tiles and entry bundles, then the keys, and last the checkpoint: an interrupted copy has no checkpoint.
 
-    One GET per object, AT_ONCE objects in memory.
+    One GET per object, CHUNK objects in memory.
     """
     bucket = lake.settings.bucket
-    with explained("the published timeline"):
-        stands = Publisher(lake.s3, bucket).published()
-        if not stands.size:
-            raise NotFound("the timeline has published nothing yet: there is nothing to export")
-        keys: bytes = lake.s3.get_object(Bucket=bucket, Key=KEYS)["Body"].read()
-    tiles = [*new_tiles(0, stands.size), *new_bundles(0, stands.size)]
+    with translate_errors("the published timeline"):
+        published = Publisher(lake.s3, bucket).published()
+        if not published.size:
+            raise NotFound("the timeline has published no checkpoint yet: commit to a table, then try again")
+        keys: bytes = lake.s3.get_object(Bucket=bucket, Key=KEYS_PATH)["Body"].read()
+    tiles = [*new_tiles(0, published.size), *new_bundles(0, published.size)]
     read = PublishedTiles(lake.s3, bucket).read
     total = 0
     with ThreadPoolExecutor(WORKERS) as pool:
-        for start in range(0, len(tiles), AT_ONCE):
-            some = tiles[start : start + AT_ONCE]
-            with explained("the published tiles"):
-                contents = list(pool.map(read, (tile.path for tile in some)))
-            for tile, data in zip(some, contents, strict=True):
-                cut = _cut(tile, data)
-                total += len(cut)
-                target.add(tile.path, cut)
+        for start in range(0, len(tiles), CHUNK):
+            chunk = tiles[start : start + CHUNK]
+            with translate_errors("the published tiles"):
+                contents = list(pool.map(read, (tile.path for tile in chunk)))
+            for tile, data in zip(chunk, contents, strict=True):
+                content = _trimmed(tile, data)
+                total += len(content)
+                target.add(tile.path, content)
     target.add("keys", keys)
-    target.add("checkpoint", stands.note)
+    target.add("checkpoint", published.note)
     target.finish()
-    return Copied(stands.size, len(tiles) + 2, total + len(keys) + len(stands.note))
+    return Copied(published.size, len(tiles) + 2, total + len(keys) + len(published.note))
 
 
-def _cut(tile: Tile, data: bytes) -> bytes:
-    """A partial tile that was pruned is answered by the full one, which begins with it."""
+def _trimmed(tile: Tile, data: bytes) -> bytes:
+    """The tile's own bytes: the reader returns the full tile in place of a partial one that was pruned."""
     if tile.width == WIDTH:
         return data
     if tile.level != ENTRIES:

@@ -1,4 +1,4 @@
-"""The `strandline` command: global options, error to exit code, and the commands of the other modules."""
+"""The `strandline` command: its global options, its subcommands, and the exit code of an error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,30 @@ from typing import Annotated
 
 import typer
 
-from catalog.errors import as_lake_error
-from cli import changes, cost, dev, ingest, job, proof, query, remote, shell, table, timeline, transfer, vectors
+from catalog.core.errors import as_lake_error
+from cli import (
+    changes,
+    cost,
+    dev,
+    ingest,
+    job,
+    login,
+    proof,
+    query,
+    remote,
+    shell,
+    table,
+    timeline,
+    transfer,
+    vectors,
+    witness,
+)
 from cli.output import Format, Output
 
 app = typer.Typer(
     name="strandline",
     help="A serverless, diskless, provable lakehouse.",
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 proof failed, 4 worth trying again.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 verification failed, 4 try again.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,12 +41,13 @@ app = typer.Typer(
 @app.callback()
 def options(
     context: typer.Context,
-    output: Annotated[Format, typer.Option("--output", "-o", help="How data is written to stdout.")] = Format.TEXT,
+    output: Annotated[Format, typer.Option("--output", "-o", help="The format of data on stdout.")] = Format.TEXT,
 ) -> None:
     context.obj = Output(output)
 
 
 dev.register(app)
+login.register(app)
 timeline.register(app)
 ingest.register(app)
 table.register(app)
@@ -40,29 +57,30 @@ shell.register(app)
 changes.register(app)
 vectors.register(app)
 proof.register(app)
+witness.register(app)
 remote.register(app)
 job.register(app)
 cost.register(app)
 
 
 def main() -> None:
-    """Runs the command; a LakeError becomes its exit code, anything else is a defect and says so."""
+    """Runs the command. A LakeError sets the exit code; any other exception is reported as internal."""
     try:
         app()
     except Exception as error:
-        known = as_lake_error(error)
-        Output(_wanted_format()).error(known)
-        sys.exit(known.kind.exit_code)
+        lake_error = as_lake_error(error)
+        Output(_requested_format()).error(lake_error)
+        sys.exit(lake_error.kind.exit_code)
 
 
-def _wanted_format() -> Format:
-    """The errors of a command that never got its context still speak the asked-for language."""
+def _requested_format() -> Format:
+    """The format that `-o` names, read from the arguments: an error may come before typer has parsed them."""
     words = sys.argv[1:]
-    json_asked = any(
-        word in ("--output=json", "-ojson") or (word in ("--output", "-o") and after == "json")
-        for word, after in zip(words, [*words[1:], ""], strict=True)
+    is_json = any(
+        word in ("--output=json", "-ojson") or (word in ("--output", "-o") and following == "json")
+        for word, following in zip(words, [*words[1:], ""], strict=True)
     )
-    return Format.JSON if json_asked else Format.TEXT
+    return Format.JSON if is_json else Format.TEXT
 
 
 if __name__ == "__main__":

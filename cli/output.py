@@ -1,6 +1,6 @@
-"""How the command speaks: data on stdout as text or JSON, progress on stderr and only to a terminal.
+"""The command's output: data on stdout as text or JSON, progress on stderr if that is a terminal.
 
-Knows nothing of the lake. rich honours NO_COLOR and drops colour when stdout is a pipe.
+Does not use the lake. rich honours NO_COLOR and drops colour when stdout is a pipe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from catalog.errors import LakeError
+from catalog import LakeError
+from catalog.core.column_names import check_column_names
 
 
 class Format(StrEnum):
@@ -25,7 +26,7 @@ class Format(StrEnum):
 
 
 class Output:
-    """One command's voice. `data` is what scripts read; everything else is for eyes."""
+    """The output of one command. Scripts read `data`; everything else is for people."""
 
     def __init__(self, format_: Format = Format.TEXT) -> None:
         self.format = format_
@@ -37,7 +38,7 @@ class Output:
         return self.format is Format.JSON
 
     def data(self, value: Mapping[str, Any] | Sequence[Any], text: str | Table | None = None) -> None:
-        """The answer: `value` as JSON, or `text` for people (by default the value, a key a line)."""
+        """Writes the result: `value` as JSON, or `text` for people (by default the value, one key per line)."""
         if self.is_json:
             sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
             sys.stdout.flush()
@@ -48,32 +49,45 @@ class Output:
 
     def table(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None) -> None:
         rows = list(rows)
-        grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            grid.add_column(column.replace("_", " "))
-        for row in rows:
-            grid.add_row(*(escape(str(row.get(column, ""))) for column in columns))
-        self.data(rows, grid)
+        shown = ([row.get(column, "") for column in columns] for row in rows)
+        self.data(rows, _grid(columns, shown, title))
+
+    def answer(self, rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> None:
+        """Writes the rows of a query, whose columns may share a name. Invalid if JSON would drop one."""
+        if self.is_json:
+            check_column_names(columns, "json", "leave out `-o json`")
+            self.data([dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            self.data([], _grid(columns, rows))
 
     def caption(self, text: str) -> None:
-        """A line for people only: silent in JSON."""
+        """Writes a line for people; nothing with `-o json`."""
         if not self.is_json:
             self._out.print(text)
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Callable[[str], None]]:
-        """A spinner on stderr while the block runs, if somebody can see it; what it gives says how far it is."""
+        """A spinner on stderr while the block runs, if that is a terminal; the yielded function shows progress."""
         if not self._err.is_terminal:
-            yield lambda more: None
+            yield lambda detail: None
             return
         with self._err.status(text) as status:
-            yield lambda more: status.update(f"{text}  [dim]{escape(more)}[/]")
+            yield lambda detail: status.update(f"{text}  [dim]{escape(detail)}[/]")
 
     def error(self, error: LakeError) -> None:
         if self.is_json:
             sys.stderr.write(json.dumps({"error": error.as_dict()}) + "\n")
         else:
             self._err.print(f"[bold red]{error.kind.name}[/]: {escape(error.message)}", soft_wrap=True)
+
+
+def _grid(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column.replace("_", " "))
+    for row in rows:
+        grid.add_row(*(escape(str(value)) for value in row))
+    return grid
 
 
 def _lines(value: Mapping[str, Any] | Sequence[Any]) -> str:

@@ -1,89 +1,190 @@
-"""`strandline proof verify`: a proof file checked offline, with a public key and nothing of the lake.
+"""`strandline proof verify`: verifies a proof file offline, with a public key and without the lake.
 
-Imports catalog.merkle and the command's own packages only: what an auditor runs must be quick to read and to install.
+Imports only catalog.merkle and the command's own packages, so that an auditor can read and install it quickly.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
-from catalog.errors import Invalid, Unverified
+from catalog import Invalid, Unverified
+from catalog.core.point_in_time import Moment, TimelineIndex, parse_point_in_time
+from catalog.core.strict_json import parse_strictly
+from catalog.merkle.checkpoint import Checkpoint, open_checkpoint
 from catalog.merkle.note import VerifierKey
+from catalog.merkle.policy import Policy, PolicyError
 from catalog.merkle.proof import read, verify
 from catalog.merkle.verify import ProofError
 from cli.output import Output
 
+if TYPE_CHECKING:
+    from catalog.timeline import AsOf
+
+KEY_HELP = "The log's verifier key `name+keyid+base64`, or `@FILE` with one per line. Repeatable."
+POLICY_HELP = "A c2sp.org/tlog-policy file: the logs, and which witnesses must have cosigned."
+
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Check proofs offline.", no_args_is_help=True)
+    group = typer.Typer(help="Verify proof files offline.", no_args_is_help=True)
     group.command(
         "verify",
         epilog="Examples: `strandline proof verify 42.tlog-proof --key lake.example+1a2b3c4d+AQ…` · "
         "`strandline proof verify 42.tlog-proof --key @lake.vkey --entry leaf.json` · "
+        "`strandline proof verify 42.tlog-proof --policy lake.policy` · "
         "`strandline -o json proof verify - --key @lake.vkey`",
     )(verify_file)
+    group.command(
+        "as-of",
+        epilog="Examples: `strandline proof as-of orders.as-of.json --table sales.orders --at 42 --key @lake.vkey` · "
+        "`strandline proof as-of orders.as-of.json --table sales.orders --at 2026-03-01 --policy lake.policy` · "
+        "`strandline proof as-of orders.as-of.json --table sales.orders --at 42 --key @lake.vkey --uuid UUID`",
+    )(verify_as_of)
     app.add_typer(group, name="proof")
 
 
 def verify_file(
     context: typer.Context,
     file: Annotated[typer.FileBinaryRead, typer.Argument(help="A .tlog-proof file; `-` reads stdin.")],
-    key: Annotated[
-        list[str],
-        typer.Option(
-            "--key", help="The log's verifier key `name+keyid+base64`, or `@FILE` with one a line. Repeatable."
-        ),
-    ],
+    key: Annotated[list[str], typer.Option("--key", help=KEY_HELP)] = [],  # noqa: B006
+    policy: Annotated[Path | None, typer.Option(help=POLICY_HELP)] = None,
     entry: Annotated[
         typer.FileBinaryRead | None,
-        typer.Option("--entry", help="The leaf's bytes; by default those that the proof file carries along."),
+        typer.Option("--entry", help="The leaf's bytes.", show_default="those in the proof file"),
     ] = None,
-    origin: Annotated[
-        str | None, typer.Option(help="The log's name; by default the name of the key that signed.")
-    ] = None,
+    origin: Annotated[str | None, typer.Option(help="The log's name.", show_default="the name in the key")] = None,
 ) -> None:
-    """Check that a leaf is in the log the key belongs to. Exit code 3 if the proof fails."""
+    """Verify that a leaf is in the log of the key, or of the policy. Exit code 3 if it is not."""
     output: Output = context.obj
-    data, keys = file.read(), verifier_keys(key)
+    keys, trusted = trust(key, policy)
+    data = file.read()
     try:
-        carried = read(data).extra
-        leaf = entry.read() if entry is not None else carried
+        included = read(data).extra
+        leaf = entry.read() if entry is not None else included
         if not leaf:
-            raise Invalid("the proof file carries no entry along: name its file with --entry")
-        found = verify(data, leaf, keys, origin=origin)
+            raise Invalid("the proof file does not include the leaf: pass its file with --entry")
+        proof = verify(data, leaf, keys, origin=origin, policy=trusted)
+        witnesses = None if trusted is None else sorted(trusted.cosigned_by(read(data).checkpoint))
     except ProofError as error:
         raise Unverified(f"{file.name}: {error}", subject=file.name) from None
-    checkpoint = found.checkpoint
+    checkpoint = proof.checkpoint
     answer = {
         "verified": True,
         "origin": checkpoint.origin,
-        "index": found.index,
+        "index": proof.index,
         "size": checkpoint.size,
         "root": checkpoint.root.hex(),
-        "entry": _shown(leaf),
+        **({} if witnesses is None else {"witnesses": witnesses}),
+        "entry": _decoded(leaf),
     }
-    said = (
-        f"Leaf {found.index} is in {checkpoint.origin}, of {checkpoint.size} leaves.\n{leaf.decode(errors='replace')}"
-    )
-    output.data(answer, said.replace("[", r"\["))
+    summary = f"Leaf {proof.index} is in the log {checkpoint.origin}, which has {checkpoint.size} leaves."
+    if witnesses:
+        summary += f"\nThe checkpoint is cosigned by {', '.join(witnesses)}."
+    output.data(answer, f"{summary}\n{leaf.decode(errors='replace')}".replace("[", r"\["))
 
 
-def verifier_keys(given: list[str]) -> list[VerifierKey]:
-    """The keys that `--key` options name, each by itself or in a file."""
-    return [_parse(text) for one in given for text in _texts(one)]
+def verify_as_of(
+    context: typer.Context,
+    file: Annotated[typer.FileBinaryRead, typer.Argument(help="A file of `timeline as-of`; `-` reads stdin.")],
+    table: Annotated[str, typer.Option(help="The table's name, as you asked for it.")],
+    at: Annotated[str, typer.Option(help="The index or time, as you asked for it.")],
+    key: Annotated[list[str], typer.Option("--key", help=KEY_HELP)] = [],  # noqa: B006
+    policy: Annotated[Path | None, typer.Option(help=POLICY_HELP)] = None,
+    uuid: Annotated[
+        str | None, typer.Option(help="The table's uuid: a new table under the same name has another.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="A file with the newest checkpoint that you know. Required for a time after the last leaf."),
+    ] = None,
+    origin: Annotated[str | None, typer.Option(help="The log's name.", show_default="the name in the key")] = None,
+) -> None:
+    """Verify which snapshot a table had at an index or time, or that there was no such table.
+
+    Exit code 3 if the file does not prove it.
+    """
+    from catalog.timeline import read_as_of
+
+    output: Output = context.obj
+    keys, trusted = trust(key, policy)
+    newest = None if checkpoint is None else read_checkpoint(checkpoint, keys, trusted, origin)
+    as_of = read_as_of(file.read())
+    as_of.verify(keys, origin, table=table, **proven_point(at), table_uuid=uuid, checkpoint=newest, policy=trusted)
+    output.data({"verified": True, **as_of_answer(as_of)}, as_of_text(as_of))
 
 
-def _texts(given: str) -> list[str]:
-    if not given.startswith("@"):
-        return [given]
+def proven_point(at: str) -> _ProvenPoint:
+    """The time or index that `at` spells; Invalid for a name or a snapshot, which the map of tables does not have."""
+    point = parse_point_in_time(at)
+    match point:
+        case TimelineIndex(index):
+            return {"index": index}
+        case Moment():
+            return {"time_ms": point.ms}
+    raise Invalid(f"{at} is neither an index nor a time: only those are proven")
+
+
+def as_of_answer(as_of: AsOf) -> dict[str, Any]:
+    return {
+        "table": as_of.table,
+        "table_uuid": as_of.table_uuid,
+        "snapshot_id": None if as_of.snapshot_id is None else str(as_of.snapshot_id),
+        "index": as_of.index,
+    }
+
+
+def as_of_text(as_of: AsOf) -> str:
+    if as_of.table_uuid is None:
+        return f"There was no table {as_of.table} at index {as_of.index}."
+    state = "no snapshot yet" if as_of.snapshot_id is None else f"snapshot {as_of.snapshot_id}"
+    return f"{as_of.table} was the table {as_of.table_uuid}, with {state}, at index {as_of.index}."
+
+
+class _ProvenPoint(TypedDict, total=False):
+    index: int
+    time_ms: int
+
+
+def trust(keys: list[str], policy: Path | None) -> tuple[list[VerifierKey], Policy | None]:
+    """What `--key` and `--policy` say to trust: the keys, or a policy that names its logs. Invalid for neither."""
+    verifiers = verifier_keys(keys)
+    if policy is None:
+        if not verifiers:
+            raise Invalid("say whom to trust: pass the log's --key, or a --policy FILE with its logs and witnesses")
+        return verifiers, None
     try:
-        lines = Path(given[1:]).read_text().splitlines()
+        return [], Policy.parse(policy.read_bytes()).for_logs(verifiers)
     except OSError as error:
-        raise Invalid(f"the keys in {given[1:]} cannot be read: {error}") from None
+        raise Invalid(f"the policy {policy} cannot be read: {error}") from None
+    except PolicyError as error:
+        raise Invalid(f"{policy}: {error}") from None
+
+
+def read_checkpoint(file: Path, keys: list[VerifierKey], policy: Policy | None, origin: str | None) -> Checkpoint:
+    """The checkpoint that a caller kept. Its signature is checked: a kept file may have been exchanged."""
+    try:
+        note = file.read_bytes()
+        return open_checkpoint(note, keys, origin) if policy is None else policy.check(note, origin)
+    except OSError as error:
+        raise Invalid(f"the checkpoint {file} cannot be read: {error}") from None
+    except ProofError as error:
+        raise Unverified(f"{file}: {error}", subject=str(file)) from None
+
+
+def verifier_keys(options: list[str]) -> list[VerifierKey]:
+    """The keys of `--key` options: each is a key, or `@FILE` with one key per line."""
+    return [_parse(text) for option in options for text in _texts(option)]
+
+
+def _texts(option: str) -> list[str]:
+    if not option.startswith("@"):
+        return [option]
+    try:
+        lines = Path(option[1:]).read_text().splitlines()
+    except OSError as error:
+        raise Invalid(f"the keys in {option[1:]} cannot be read: {error}") from None
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -94,8 +195,8 @@ def _parse(text: str) -> VerifierKey:
         raise Invalid(str(error)) from None
 
 
-def _shown(leaf: bytes) -> object:
+def _decoded(leaf: bytes) -> object:
     try:
-        return json.loads(leaf)
+        return parse_strictly(leaf)
     except ValueError:
         return leaf.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""`strandline query`: one SELECT, its answer as a table, JSON, CSV or Parquet, and what it was made from."""
+"""`strandline query`: runs one SELECT; writes its rows as a table, JSON, CSV or Parquet, and its receipt."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 import typer
 from rich.markup import escape
 
-from catalog.errors import Invalid, Unavailable
-from cli.opened import add_command, opened
+from catalog import Invalid, Unavailable
+from catalog.core.column_names import check_column_names
+from cli.lake_commands import add_command, opened
+from cli.options import AS_OF_HELP, pairs
 from cli.output import Output
-from cli.words import pairs
 
 if TYPE_CHECKING:
-    from catalog.lake import Lake
-    from catalog.query.results import Answer, Receipt
-    from catalog.query.submitted import Status
+    import pyarrow as pa
 
-SHOWN_ROWS = 1000
+    from catalog import Lake
+    from catalog.query import Answer, QueryReceipt, QueryStatus
+
+MAX_TABLE_ROWS = 1000
 Engine = Literal["auto", "lambda", "spark"]
 
 
@@ -53,44 +55,42 @@ def register(app: typer.Typer) -> None:
 def query(
     context: typer.Context,
     sql: Annotated[str | None, typer.Argument(help="The SELECT; `-` reads it from stdin.")] = None,
-    as_of: Annotated[
-        str | None, typer.Option(help="The whole query as of @INDEX of the timeline, a time, or a name.")
-    ] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
     param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME, 1=VALUE for $1; JSON or text.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Only say where it would run, and why.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Only show where it would run, and why.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every object read against the timeline.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Read each table's newest commit, sequenced or not.")] = False,
-    receipt: Annotated[bool, typer.Option("--receipt", help="Say on stderr what the answer was made from.")] = False,
-    format_: Annotated[RowsFormat | None, typer.Option("--format", help="How the rows are written.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A file to write the rows to, instead of stdout.")] = None,
-    engine: Annotated[Engine, typer.Option(help="The cheapest place, this process alone, or a Spark job.")] = "auto",
+    receipt: Annotated[bool, typer.Option("--receipt", help="Write the receipt to stderr.")] = False,
+    format_: Annotated[RowsFormat | None, typer.Option("--format", help="The format of the rows.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the rows to this file.", show_default="stdout")] = None,
+    engine: Annotated[Engine, typer.Option(help="auto chooses; lambda is this process, spark a job.")] = "auto",
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a Spark job.")] = 3600.0,
-    result: Annotated[str | None, typer.Option(help="Instead of SQL: the id of a query that became a job.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="With --result: end it, and forget its rows.")] = False,
+    result: Annotated[str | None, typer.Option(help="Instead of SQL: the id of a query that runs as a job.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="With --result: cancel it and delete its rows.")] = False,
 ) -> None:
-    """Ask the lake one question in SQL. The answer is of one moment of the timeline: the newest, or --as-of."""
+    """Run one SELECT. All tables are read at one index of the timeline: the newest, or --as-of."""
     if (sql is None) == (result is None) or (cancel and result is None):
-        raise Invalid("give the SELECT, or --result with the id of one that became a job")
+        raise Invalid("pass either a SELECT, or --result ID of a query that runs as a job")
     text = sys.stdin.read() if sql == "-" else sql or ""
     with opened(context) as (lake, output):
         if result is not None and cancel:
             lake.queries.cancel(result)
             output.data({"id": result, "status": "cancelled"}, f"{result} is cancelled.")
             return
-        options: Any = {"parameters": parameters(param or ()), "as_of": moment(as_of), "fresh": fresh}
+        options: Any = {"parameters": parameters(param or ()), "as_of": as_of, "fresh": fresh}
         if explain:
             explained = lake.queries.explain(text, **options)
             output.data(explained.as_dict(), escape("\n".join(explained.lines())))
             return
-        from catalog.query.submitted import Status
+        from catalog.query import QueryStatus
 
-        with output.progress("asking …"):
-            found = (
+        with output.progress("running …"):
+            outcome = (
                 lake.queries.status(result)
                 if result is not None
                 else lake.queries.ask(text, engine=engine, verify=verify, **options)
             )
-            answer = submitted(lake, found, wait) if isinstance(found, Status) else found
+            answer = await_answer(lake, outcome, wait) if isinstance(outcome, QueryStatus) else outcome
         if output.is_json and format_ is None and out is None:
             rows = list(json_rows(answer))
             output.data({"columns": answer.schema.names, "rows": rows, "receipt": answer.receipt.as_dict()})
@@ -100,16 +100,16 @@ def query(
             typer.echo(receipt_line(answer.receipt), err=True)
 
 
-def submitted(lake: Lake, found: Status, wait: float) -> Answer:
-    """The answer of a query that became a job, once it is done. Unavailable, with its id, if it is not in time."""
-    if found.status == "running":
-        found = lake.queries.wait(found.id, wait)
-    if found.status == "running":
+def await_answer(lake: Lake, status: QueryStatus, wait: float) -> Answer:
+    """The answer of a query that runs as a job. Unavailable, with its id, if it is not done after `wait` seconds."""
+    if status.status == "running":
+        status = lake.queries.wait(status.id, wait)
+    if status.status == "running":
         raise Unavailable(
-            f"query {found.id} runs as a job ({found.detail}): fetch it with `strandline query --result {found.id}`",
-            subject=found.id,
+            f"query {status.id} runs as a job ({status.detail}): fetch it with `strandline query --result {status.id}`",
+            subject=status.id,
         )
-    return lake.queries.answer(found.id)
+    return lake.queries.answer(status.id)
 
 
 def parameters(texts: Sequence[str]) -> dict[str, Any] | None:
@@ -117,51 +117,51 @@ def parameters(texts: Sequence[str]) -> dict[str, Any] | None:
     return {name: _value(text) for name, text in pairs(texts, "=", "parameter: write name=value").items()} or None
 
 
-def moment(text: str | None) -> Any:
-    """What --as-of means for a whole query: @INDEX or a bare number, a time, a name."""
-    from catalog.query.statement import as_of_text
-
-    return None if text is None else as_of_text(text.removeprefix("@"))
-
-
 def write(answer: Answer, format_: RowsFormat, out: Path | None, output: Output) -> int:
-    """Writes the rows as they come; how many. A table is for eyes, and ends after a screenful or forty."""
+    """Writes the rows batch by batch; returns their number. A table shows at most MAX_TABLE_ROWS."""
     if format_ is RowsFormat.TABLE and out is None:
         return _show(answer, output)
+    check_column_names(answer.schema.names, format_.value, "write --format csv")
     if out is not None:
         with out.open("wb") as sink:
             return _send(answer, format_, sink)
     if format_ is RowsFormat.PARQUET and sys.stdout.isatty():
-        raise Invalid("Parquet is not for a terminal: give a file with --out, or redirect it")
+        raise Invalid("Parquet cannot be shown in a terminal: add --out FILE, or redirect stdout")
     count = _send(answer, format_, sys.stdout.buffer)
     sys.stdout.buffer.flush()
     return count
 
 
-def receipt_line(receipt: Receipt) -> str:
-    """One line for people: of what moment, read how, and what was checked."""
-    of = f"index {receipt.index} of the timeline" if receipt.index is not None else f"no index ({receipt.fresh})"
-    read = "from memory" if receipt.cached else f"{receipt.requests} requests, {receipt.bytes} bytes"
+def receipt_line(receipt: QueryReceipt) -> str:
+    """The receipt in one line: the index, the route and cost, and what was verified."""
+    at = f"index {receipt.index} of the timeline" if receipt.index is not None else f"no index ({receipt.fresh})"
+    cost = "from memory" if receipt.cached else f"{receipt.requests} requests, {receipt.bytes} bytes"
     checked = (
         f"; {len(receipt.objects)} objects checked, {len(receipt.proofs)} commits proven" if receipt.verified else ""
     )
-    return f"as of {of}; {receipt.route}, {read}{checked}"
+    return f"as of {at}; {receipt.route}, {cost}{checked}"
+
+
+def values_of(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The rows as tuples, in column order."""
+    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
 
 def json_rows(answer: Answer) -> Iterator[dict[str, Any]]:
+    """The rows as JSON objects. Invalid, before anything is read, if two columns have the same name."""
+    check_column_names(answer.schema.names, "json", "write --format csv")
     for batch in answer.batches():
         for row in batch.to_pylist():
             yield {name: _json(value) for name, value in row.items()}
 
 
 def _show(answer: Answer, output: Output) -> int:
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     count = 0
     for batch in answer.batches():
         count += batch.num_rows
-        rows += batch.slice(0, SHOWN_ROWS - len(rows)).to_pylist() if len(rows) < SHOWN_ROWS else []
-    names = answer.schema.names
-    output.table([{name: _text(row[name]) for name in names} for row in rows], names)
+        rows += values_of(batch.slice(0, MAX_TABLE_ROWS - len(rows))) if len(rows) < MAX_TABLE_ROWS else []
+    output.answer([[_text(value) for value in row] for row in rows], answer.schema.names)
     more = f", the first {len(rows)} shown: --format csv writes all" if count > len(rows) else ""
     output.caption(f"[dim]{count} row{'' if count == 1 else 's'}{more}[/]")
     return count
@@ -206,7 +206,7 @@ def _text(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON has it: exact numbers that JSON would round are text, what is no number there is null."""
+    """A value for JSON: decimals, which JSON would round, become text; NaN and infinity become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):

@@ -1,7 +1,7 @@
-"""`strandline api`: the lake over HTTP, with `--endpoint` and `--token`. Nothing of the lake is needed on this machine.
+"""`strandline api`: the lake over HTTP, with `--endpoint` and `--token`. Needs no AWS credentials and no bucket.
 
-Without an endpoint it is the embedded cloud's, with a token that may do everything there. Whatever the API serves has a
-command here.
+Without `--endpoint` it uses the endpoint of `strandline login`, or else the embedded cloud with a token that has all
+roles. Every route of the API has a command here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import typer
 
 from cli import remote_files, remote_queries, remote_tables, remote_timeline
-from cli.endpoint import connected, target
-from cli.opened import add_command
+from cli.api_connection import connected, target
+from cli.lake_commands import add_command
 
 
 def register(app: typer.Typer) -> None:
@@ -24,18 +24,18 @@ def register(app: typer.Typer) -> None:
 
 
 def health(context: typer.Context) -> None:
-    """Whether the API answers."""
+    """Check whether the API responds."""
     with connected(context) as (client, output):
         output.data(client.health())
 
 
 def metrics(context: typer.Context) -> None:
-    """How the lake is doing: tables, leaves, what waits, what was quarantined in the last day."""
+    """Show tables, leaves, queue lengths, and what was quarantined in the last day."""
     with connected(context) as (client, output):
         output.data(client.metrics())
 
 
 def openapi(context: typer.Context) -> None:
-    """The API's own description, as OpenAPI 3.1."""
+    """Show the API's description, as OpenAPI 3.1."""
     with connected(context) as (client, output):
         output.data(client.openapi())

@@ -1,4 +1,4 @@
-"""`strandline api`: questions over HTTP, and answers that come later."""
+"""`strandline api`: queries and search over HTTP, and the results of queries that run as jobs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from catalog.errors import Invalid
-from cli.endpoint import TableName, connected
-from cli.opened import add_command
-from cli.query import Engine, parameters
+from catalog import Invalid
+from cli.api_connection import TableName, connected
+from cli.lake_commands import add_command
+from cli.options import AS_OF_HELP
+from cli.query import Engine, parameters, values_of
 
 
 def register(group: typer.Typer) -> None:
@@ -29,38 +30,38 @@ def register(group: typer.Typer) -> None:
 
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(help="One SELECT; `@FILE` reads it from there.")],
-    as_of: Annotated[str | None, typer.Option(help="A time, an index of the timeline, or a name.")] = None,
+    sql: Annotated[str, typer.Argument(help="One SELECT; `@FILE` reads it from a file.")],
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
     param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME; JSON or text.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check every object read against the timeline.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Read each table's newest commit, sequenced or not.")] = False,
-    engine: Annotated[Engine, typer.Option(help="The cheapest place, the function alone, or a Spark job.")] = "auto",
+    engine: Annotated[Engine, typer.Option(help="auto chooses; lambda is the function, spark a job.")] = "auto",
     wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for a job.")] = None,
 ) -> None:
-    """Run one statement. One that became a job and is not done in time is fetched with `strandline api result ID`."""
+    """Run one SELECT. If it runs as a job that is not done in time, fetch it with `strandline api result ID`."""
     with connected(context) as (client, output):
         options: Any = {"as_of": as_of, "verify": verify, "fresh": fresh, "engine": engine, "wait_s": wait}
-        found = client.query(_statement(sql), parameters(param or ()), **options)
-        output.table(found.to_pylist(), found.column_names)
+        rows = client.query(_statement(sql), parameters(param or ()), **options)
+        output.answer(values_of(rows), rows.column_names)
 
 
-def _statement(given: str) -> str:
-    if not given.startswith("@"):
-        return given
+def _statement(sql: str) -> str:
+    if not sql.startswith("@"):
+        return sql
     try:
-        return Path(given[1:]).read_text()
+        return Path(sql[1:]).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"the statement in {given[1:]} cannot be read: {error}") from None
+        raise Invalid(f"the statement in {sql[1:]} cannot be read: {error}") from None
 
 
 def result(
     context: typer.Context,
     id: Annotated[str, typer.Argument(help="The query's id, as `api query` printed it.")],
     wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for it.")] = None,
-    status: Annotated[bool, typer.Option("--status", help="Only how it stands.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End it and forget its rows.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Only show its status.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it and delete its rows.")] = False,
 ) -> None:
-    """The rows of a query that became a job."""
+    """Show the rows of a query that runs as a job."""
     with connected(context) as (client, output):
         if cancel:
             client.cancel_query(id)
@@ -68,21 +69,23 @@ def result(
         elif status:
             output.data(client.query_status(id))
         else:
-            found = client.query_rows(id, wait_s=wait)
-            output.table(found.to_pylist(), found.column_names)
+            rows = client.query_rows(id, wait_s=wait)
+            output.answer(values_of(rows), rows.column_names)
 
 
 def search(
     context: typer.Context,
     table: TableName,
-    column: Annotated[str, typer.Argument(help="The text column that is embedded.")],
+    column: Annotated[str, typer.Argument(help="The text column that has embeddings.")],
     text: Annotated[str, typer.Argument(help="What to look for.")],
     mode: Annotated[Literal["vector", "text", "hybrid"], typer.Option(help="By meaning, words or both.")] = "hybrid",
     where: Annotated[str | None, typer.Option(help="Only rows for which this is true.")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 10,
 ) -> None:
-    """The rows of a table that are nearest to a text."""
-    wanted = {"text": text, "mode": mode, "limit": limit} | ({} if where is None else {"where": where})
+    """Show the rows of a table that are nearest to a text."""
+    options = {"text": text, "mode": mode, "limit": limit}
+    options |= {name: value for name, value in (("where", where), ("as_of", as_of)) if value is not None}
     with connected(context) as (client, output):
-        found = client.search(table, column, **wanted)
-        output.table(found.to_pylist(), found.column_names)
+        rows = client.search(table, column, **options)
+        output.answer(values_of(rows), rows.column_names)

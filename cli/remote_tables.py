@@ -1,4 +1,4 @@
-"""`strandline api`: tables and their rows over HTTP."""
+"""`strandline api`: tables and their rows, over HTTP."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from catalog.errors import Invalid
-from cli.endpoint import Key, TableName, Yes, connected
-from cli.opened import add_command, ask
+from catalog import Invalid
+from cli.api_connection import Key, TableName, Yes, connected
+from cli.lake_commands import add_command, confirm
+from cli.options import AS_OF_HELP, columns, names
 from cli.output import Output
+from cli.query import values_of
 from cli.row_files import RowFile, RowFormat
-from cli.table_shape import MODE_HELP, PARTITION_HELP, WriteMode, changed_shape
-from cli.words import columns, names
+from cli.table_shape import MODE_HELP, NO_CHANGE, PARTITION_HELP, WriteMode, shape_changes
+
+FormatOption = Annotated[
+    RowFormat | None, typer.Option("--format", "-f", help="The file's format.", show_default="by suffix")
+]
 
 
 def register(group: typer.Typer) -> None:
@@ -32,7 +37,7 @@ def register(group: typer.Typer) -> None:
 def list_(
     context: typer.Context, database: Annotated[str | None, typer.Argument(help="Only this database's tables.")] = None
 ) -> None:
-    """The names of the tables you may read."""
+    """List the tables that you may read."""
     with connected(context) as (client, output):
         output.data(list(client.tables(database)))
 
@@ -40,31 +45,31 @@ def list_(
 def describe(
     context: typer.Context,
     table: TableName,
-    schema: Annotated[int | None, typer.Option(min=0, help="Only this version of its schema.")] = None,
+    schema: Annotated[int | None, typer.Option(min=0, help="Only this schema, by its id.")] = None,
 ) -> None:
-    """Shape, size, freshness and column statistics."""
+    """Show a table's columns, key, partitions, size, freshness and column statistics."""
     with connected(context) as (client, output):
-        found = client.describe(table) if schema is None else client.schema(table, schema)
+        description = client.describe(table) if schema is None else client.schema(table, schema)
         if output.is_json:
-            output.data(found)
+            output.data(description)
             return
-        output.data({name: value for name, value in found.items() if name != "columns"})
-        output.table(found["columns"], ("name", "type", "required", "nulls", "low", "high"))
+        output.data({name: value for name, value in description.items() if name != "columns"})
+        output.table(description["columns"], ("name", "type", "required", "nulls", "low", "high"))
 
 
 def create(
     context: typer.Context,
     table: TableName,
     column: Annotated[list[str], typer.Option("--column", help="NAME:TYPE, in order.")],
-    key: Annotated[list[str], typer.Option(help="Columns that tell rows apart.")] = [],  # noqa: B006
+    key: Annotated[list[str], typer.Option(help="A key column; repeatable, or a,b.")] = [],  # noqa: B006
     mode: Annotated[WriteMode, typer.Option(help=MODE_HELP)] = WriteMode.COW,
     partition: Annotated[list[str], typer.Option(help=PARTITION_HELP)] = [],  # noqa: B006
     sort: Annotated[list[str], typer.Option(help="'at desc'; repeatable.")] = [],  # noqa: B006
     idempotency_key: Key = None,
 ) -> None:
-    """Make a table."""
+    """Create a table."""
     with connected(context) as (client, output):
-        made = client.create_table(
+        table_info = client.create_table(
             table,
             columns(column),
             mode=mode.value,
@@ -73,41 +78,41 @@ def create(
             sort=sort,
             idempotency_key=idempotency_key,
         )
-        output.data(made, f"{table} is made.")
+        output.data(table_info, f"{table} is created.")
 
 
 def alter(
     context: typer.Context,
     table: TableName,
     add: Annotated[list[str], typer.Option(help="A new column, name:type; repeatable.")] = [],  # noqa: B006
-    drop: Annotated[list[str], typer.Option(help="A column to take away; repeatable.")] = [],  # noqa: B006
+    drop: Annotated[list[str], typer.Option(help="A column to drop; repeatable.")] = [],  # noqa: B006
     rename: Annotated[list[str], typer.Option(help="old=new; repeatable.")] = [],  # noqa: B006
     promote: Annotated[list[str], typer.Option(help="name:type; widens only. Repeatable.")] = [],  # noqa: B006
     partition: Annotated[list[str], typer.Option(help=f"{PARTITION_HELP} Or none.")] = [],  # noqa: B006
-    sort: Annotated[list[str], typer.Option(help="The new order, 'at desc'; repeatable. Or none.")] = [],  # noqa: B006
+    sort: Annotated[list[str], typer.Option(help="The new sort order, 'at desc'; repeatable. Or none.")] = [],  # noqa: B006
     key: Annotated[list[str], typer.Option("--key", "-k", help="The new key, or none.")] = [],  # noqa: B006
     mode: Annotated[WriteMode | None, typer.Option(help=MODE_HELP)] = None,
     idempotency_key: Key = None,
 ) -> None:
-    """Change a table's shape, all of it or nothing, in one commit."""
-    asked = changed_shape(add, drop, rename, promote, partition, sort, key, mode)
-    if not asked:
-        raise Invalid(f"what should change about {table}? Say --add, --drop, --rename, --promote, --partition, …")
+    """Change a table's columns, partitions, sort order, key or mode, all in one commit."""
+    changes = shape_changes(add, drop, rename, promote, partition, sort, key, mode)
+    if not changes:
+        raise Invalid(NO_CHANGE.format(table=table))
     with connected(context) as (client, output):
-        made = client.change_table(table, idempotency_key=idempotency_key, **asked)
-        output.data(made, f"{table} is changed.")
+        table_info = client.change_table(table, idempotency_key=idempotency_key, **changes)
+        output.data(table_info, f"{table} is changed.")
 
 
 def drop(
     context: typer.Context,
     table: TableName,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete its files, too, for good.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete its files.")] = False,
     yes: Yes = False,
     idempotency_key: Key = None,
 ) -> None:
-    """Take a table from the catalog. Its history in the timeline stays."""
+    """Remove a table from the catalog. Its history in the timeline stays."""
     if not yes:
-        ask(context.obj, f"Drop {table}{' and delete its files' if purge else ''}?")
+        confirm(context.obj, f"Drop {table}{' and delete its files' if purge else ''}?")
     with connected(context) as (client, output):
         client.drop_table(table, purge=purge, idempotency_key=idempotency_key)
         output.data({"table": table, "dropped": True}, f"{table} is dropped.")
@@ -117,57 +122,57 @@ def insert(
     context: typer.Context,
     table: TableName,
     file: Annotated[str, typer.Argument(help="A file of rows; `-` is stdin.")],
-    format_: Annotated[RowFormat | None, typer.Option("--format", "-f", help="If the suffix does not say it.")] = None,
+    format_: FormatOption = None,
     idempotency_key: Key = None,
 ) -> None:
-    """Add the file's rows, all or none."""
-    read = RowFile.of(file, format_).table()
+    """Insert the rows of a file, in one commit."""
+    file_rows = RowFile.of(file, format_).table()
     with connected(context) as (client, output):
-        _wrote(output, client.insert(table, read, idempotency_key=idempotency_key))
+        _write_receipt(output, client.insert(table, file_rows, idempotency_key=idempotency_key))
 
 
 def upsert(
     context: typer.Context,
     table: TableName,
     file: Annotated[str, typer.Argument(help="A file of rows; `-` is stdin.")],
-    format_: Annotated[RowFormat | None, typer.Option("--format", "-f", help="If the suffix does not say it.")] = None,
-    key: Annotated[list[str], typer.Option(help="Default: the table's own.")] = [],  # noqa: B006
+    format_: FormatOption = None,
+    key: Annotated[list[str], typer.Option(help="A key column.", show_default="the table's key")] = [],  # noqa: B006
     idempotency_key: Key = None,
 ) -> None:
-    """Add the file's rows, replacing those with the same key."""
-    read = RowFile.of(file, format_).table()
+    """Upsert the rows of a file: each replaces the row with the same key."""
+    file_rows = RowFile.of(file, format_).table()
     with connected(context) as (client, output):
-        _wrote(output, client.upsert(table, read, names(key) or None, idempotency_key=idempotency_key))
+        _write_receipt(output, client.upsert(table, file_rows, names(key) or None, idempotency_key=idempotency_key))
 
 
 def delete(
     context: typer.Context,
     table: TableName,
-    where: Annotated[str, typer.Argument(help="Rows for which this is true.")],
+    where: Annotated[str, typer.Argument(help="An SQL condition: rows that meet it are deleted.")],
     yes: Yes = False,
     idempotency_key: Key = None,
 ) -> None:
-    """Delete the rows a filter is true for."""
+    """Delete the rows that meet a condition."""
     if not yes:
-        ask(context.obj, f"Delete the rows of {table} where {where}?")
+        confirm(context.obj, f"Delete the rows of {table} where {where}?")
     with connected(context) as (client, output):
-        _wrote(output, client.delete(table, where, idempotency_key=idempotency_key))
+        _write_receipt(output, client.delete(table, where, idempotency_key=idempotency_key))
 
 
 def rows(
     context: typer.Context,
     table: TableName,
-    where: Annotated[str | None, typer.Option(help="Only rows for which this is true.")] = None,
-    column: Annotated[list[str], typer.Option("--column", help="Only these.")] = [],  # noqa: B006
-    as_of: Annotated[str | None, typer.Option(help="A snapshot's id or name.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only rows that meet this SQL condition.")] = None,
+    column: Annotated[list[str], typer.Option("--column", help="Only this column; repeatable.")] = [],  # noqa: B006
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000)] = 20,
 ) -> None:
-    """A table's rows."""
+    """Show a table's rows."""
     with connected(context) as (client, output):
-        found = client.rows(table, where=where, columns=names(column) or None, as_of=as_of, limit=limit)
-        output.table(found.to_pylist(), found.column_names)
+        result = client.rows(table, where=where, columns=names(column) or None, as_of=as_of, limit=limit)
+        output.answer(values_of(result), result.column_names)
 
 
-def _wrote(output: Output, receipt: Any) -> None:
-    said = f"{receipt['table']}: {receipt['rows']} rows, snapshot {receipt.get('snapshot_id', 'unchanged')}"
-    output.data(receipt, said + (" (done before)" if receipt.get("replayed") else ""))
+def _write_receipt(output: Output, receipt: Any) -> None:
+    summary = f"{receipt['table']}: {receipt['rows']} rows, snapshot {receipt.get('snapshot_id', 'unchanged')}"
+    output.data(receipt, summary + (" (committed by an earlier request)" if receipt.get("replayed") else ""))

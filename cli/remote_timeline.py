@@ -1,4 +1,4 @@
-"""`strandline api`: what the lake proves, over HTTP: commits, changes, names, marks, the timeline's public form."""
+"""`strandline api`: commits, proofs, changes, watermarks, named snapshots and the published log, over HTTP."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from catalog.errors import Invalid
-from cli.endpoint import Key, TableName, connected
-from cli.opened import add_command
+from catalog import Invalid
+from catalog.core.point_in_time import FEED_GRAMMAR
+from cli.api_connection import Key, TableName, connected
+from cli.lake_commands import add_command
 
 Index = Annotated[int | None, typer.Argument(min=0, help="The leaf's index.")]
-OfSnapshot = Annotated[str | None, typer.Option("--snapshot", help="Instead: the snapshot that the commit made.")]
+OfSnapshot = Annotated[str | None, typer.Option("--snapshot", help="Instead: the id of the commit's snapshot.")]
 
 
 def register(group: typer.Typer) -> None:
-    add_command(group, commits, "api commits silver.tides", "api commits silver.tides --since 7")
+    add_command(group, commits, "api commits silver.tides", "api commits silver.tides --since sequence:7")
     add_command(group, commit, "api commit 42", "api commit --snapshot 5551234")
     add_command(group, proof, "api proof 42 --to 42.tlog-proof", "api proof --snapshot 5551234")
-    add_command(group, changes, "api changes silver.tides", "api changes silver.tides --since 3")
+    add_command(group, changes, "api changes silver.tides", "api changes silver.tides --since sequence:3")
     add_command(group, mark, "api mark reports silver.tides", "api mark reports silver.tides --to 7 --expected 3")
     add_command(group, snapshots, "api snapshots", "api snapshots silver.tides", "api snapshots --cut close-of-day")
     add_command(group, snapshot, "api snapshot close-of-day", "api snapshot audited --table silver.tides")
@@ -34,18 +35,18 @@ def register(group: typer.Typer) -> None:
 def commits(
     context: typer.Context,
     table: TableName,
-    since: Annotated[int, typer.Option(min=-1, help="Only leaves whose sequence is greater.")] = -1,
+    since: Annotated[str | None, typer.Option(help=f"Only leaves after: {FEED_GRAMMAR}.")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 100,
 ) -> None:
-    """A table's leaves in the timeline, oldest first."""
+    """List a table's leaves in the timeline, oldest first."""
     with connected(context) as (client, output):
-        found: list[Any] = list(islice(client.commits(table, since), limit))
-        output.table(found, ("index", "sequence", "operation", "ref", "snapshot_id", "sequenced_ms"))
+        leaves: list[Any] = list(islice(client.commits(table, since), limit))
+        output.table(leaves, ("index", "sequence", "operation", "ref", "snapshot_id", "sequenced_ms"))
 
 
 def commit(context: typer.Context, index: Index = None, snapshot: OfSnapshot = None) -> None:
-    """One leaf of the timeline."""
-    _one_of(index, snapshot)
+    """Show one leaf of the timeline."""
+    _check_commit_id(index, snapshot)
     with connected(context) as (client, output):
         output.data(dict(client.commit(index, snapshot_id=snapshot)))
 
@@ -56,53 +57,54 @@ def proof(
     snapshot: OfSnapshot = None,
     to: Annotated[Path | None, typer.Option(help="The file to write.", show_default="stdout")] = None,
 ) -> None:
-    """A proof file that a commit is in the timeline; `strandline proof verify` checks it offline."""
-    _one_of(index, snapshot)
+    """Write a proof file that a commit is in the timeline; `strandline proof verify` verifies it offline."""
+    _check_commit_id(index, snapshot)
     with connected(context) as (client, output):
-        found = client.proof(index, snapshot_id=snapshot)
+        data = client.proof(index, snapshot_id=snapshot)
         if to is None:
-            output.data({"proof": found.decode()}, escape(found.decode()))
+            output.data({"proof": data.decode()}, escape(data.decode()))
             return
-        to.write_bytes(found)
+        to.write_bytes(data)
         output.data({"proof": str(to)}, f"{to} is written.")
 
 
 def changes(
     context: typer.Context,
     table: TableName,
-    since: Annotated[str | None, typer.Option(help="A leaf's sequence, a snapshot's id, a time or a name.")] = None,
-    until: Annotated[str | None, typer.Option(help="The same; included.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only changes after: {FEED_GRAMMAR}.")] = None,
+    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {FEED_GRAMMAR}.")] = None,
 ) -> None:
-    """What each commit did to the rows, as JSON lines: one change set a line, with its evidence."""
+    """Show the change sets of a table as JSON lines, each with its evidence."""
     with connected(context) as (client, output):
-        for one in client.changes(table, since, until):
-            output.data(one, escape(json.dumps(one)))
+        for change_set in client.changes(table, since, until):
+            output.data(change_set, escape(json.dumps(change_set)))
 
 
 def mark(
     context: typer.Context,
-    consumer: Annotated[str, typer.Argument(help="Whose mark.")],
+    consumer: Annotated[str, typer.Argument(help="The consumer's name.")],
     table: TableName,
-    to: Annotated[int | None, typer.Option(min=0, help="Move it to this leaf of the table.")] = None,
-    expected: Annotated[int | None, typer.Option(min=0, help="Where it stands now; nowhere if not said.")] = None,
+    to: Annotated[int | None, typer.Option(min=0, help="Move it to this sequence.")] = None,
+    expected: Annotated[int | None, typer.Option(min=0, help="Its value now.", show_default="none yet")] = None,
 ) -> None:
-    """How far a consumer has come with a table; with --to, move it there a moment later."""
+    """Show a consumer's watermark for a table; with --to, request that it move. It moves a moment later."""
     with connected(context) as (client, output):
         if to is not None:
             client.move_watermark(consumer, table, to, expected=expected, holder="cli")
-            output.data({"consumer": consumer, "table": table, "asked": to}, f"{consumer} was asked to move to {to}.")
+            text = f"Requested: strandline api mark {consumer} {table} shows whether it moved to {to}."
+            output.data({"consumer": consumer, "table": table, "asked": to}, text)
             return
-        stands = client.watermark(consumer, table)
-        said = "has not begun" if stands is None else f"has come to leaf {stands}"
-        output.data({"consumer": consumer, "table": table, "sequence": stands}, f"{consumer} {said} of {table}.")
+        sequence = client.watermark(consumer, table)
+        state = "has not begun with" if sequence is None else f"has processed leaf {sequence} of"
+        output.data({"consumer": consumer, "table": table, "sequence": sequence}, f"{consumer} {state} {table}.")
 
 
 def snapshots(
     context: typer.Context,
-    table: Annotated[str | None, typer.Argument(help="Only this table's.")] = None,
+    table: Annotated[str | None, typer.Argument(help="Only this table.")] = None,
     cut: Annotated[str | None, typer.Option(help="Instead: the cut of the whole lake with this name.")] = None,
 ) -> None:
-    """Named snapshots, table by table."""
+    """List named snapshots, table by table."""
     with connected(context) as (client, output):
         if cut is not None:
             output.data({"name": cut, "index": client.named_cut(cut)})
@@ -113,26 +115,26 @@ def snapshots(
 def snapshot(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name.")],
-    table: Annotated[str | None, typer.Option(help="Whose snapshot; without one, a cut of the whole lake.")] = None,
-    snapshot_id: Annotated[str | None, typer.Option("--snapshot", help="Which; the table's newest.")] = None,
-    index: Annotated[int | None, typer.Option(min=0, help="Which cut of the lake; the newest.")] = None,
+    table: Annotated[str | None, typer.Option(help="The snapshot's table.", show_default="a cut of the lake")] = None,
+    snapshot_id: Annotated[str | None, typer.Option("--snapshot", help="Its id.", show_default="newest")] = None,
+    index: Annotated[int | None, typer.Option(min=0, help="The index of the cut.", show_default="newest")] = None,
     idempotency_key: Key = None,
 ) -> None:
-    """Give a snapshot a name, which keeps it from expiring; or a cut of the whole lake, a moment later."""
+    """Name a snapshot, which keeps it from expiring; or a cut of the whole lake, whose name appears a moment later."""
     with connected(context) as (client, output):
-        made = client.name_snapshot(name, table, snapshot_id=snapshot_id, index=index, idempotency_key=idempotency_key)
-        output.data(made)
+        named = client.name_snapshot(name, table, snapshot_id=snapshot_id, index=index, idempotency_key=idempotency_key)
+        output.data(named)
 
 
 def head(
     context: typer.Context,
-    keys: Annotated[bool, typer.Option("--keys", help="The verifier keys instead, the newest first.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="Instead: the verifier keys, the newest first.")] = False,
 ) -> None:
-    """The timeline's signed checkpoint, as anybody may read it."""
+    """Show the timeline's signed checkpoint."""
     with connected(context) as (client, output):
         if keys:
-            found = client.verifier_keys()
-            output.data(found, escape("\n".join(found)))
+            verifier_keys = client.verifier_keys()
+            output.data(verifier_keys, escape("\n".join(verifier_keys)))
             return
         note = client.checkpoint().decode()
         output.data({"checkpoint": note}, escape(note.rstrip("\n")))
@@ -140,10 +142,10 @@ def head(
 
 def consistency(
     context: typer.Context,
-    old: Annotated[int, typer.Argument(min=1, help="The size of a checkpoint that was kept.")],
-    new: Annotated[int | None, typer.Option(min=1, help="The later size; the newest.")] = None,
+    old: Annotated[int, typer.Argument(min=1, help="The size of the old checkpoint.")],
+    new: Annotated[int | None, typer.Option(min=1, help="The size of the new one.", show_default="newest")] = None,
 ) -> None:
-    """That the timeline of today begins with the one of then: both checkpoints and the hashes between them."""
+    """Show the consistency proof that a new checkpoint extends an old one: both checkpoints and the hashes."""
     with connected(context) as (client, output):
         output.data(client.consistency(old, new))
 
@@ -153,13 +155,13 @@ def tile(
     path: Annotated[str, typer.Argument(help="tile/<level>/<number> or tile/entries/<number>, with .p/<width>.")],
     to: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
-    """One tile of the published tree, byte for byte."""
+    """Write one tile of the published log to a file."""
     with connected(context) as (client, output):
-        found = client.tile(path)
-        to.write_bytes(found)
-        output.data({"tile": path, "bytes": len(found), "to": str(to)}, f"{to} is written: {len(found)} bytes.")
+        data = client.tile(path)
+        to.write_bytes(data)
+        output.data({"tile": path, "bytes": len(data), "to": str(to)}, f"{to} is written: {len(data)} bytes.")
 
 
-def _one_of(index: int | None, snapshot: str | None) -> None:
+def _check_commit_id(index: int | None, snapshot: str | None) -> None:
     if (index is None) == (snapshot is None):
-        raise Invalid("which commit: its index, or --snapshot, and not both")
+        raise Invalid("name one commit: pass either its INDEX or --snapshot ID")

@@ -1,4 +1,4 @@
-"""Exporting: a stream of Arrow batches into Parquet, CSV or JSON lines, whole files or nothing under their names."""
+"""Exports a stream of Arrow batches to Parquet, CSV or JSON lines. A file gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from catalog.errors import Conflict, Invalid
+from catalog import Conflict, Invalid
+from catalog.core.column_names import check_column_names
 from cli.row_files import ExportFormat
 
 ROW_GROUP = 128 * 1024
@@ -30,7 +31,7 @@ _SUFFIXES = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl", "ndjson": "js
 
 
 @dataclass(frozen=True)
-class Target:
+class ExportTarget:
     """Where an export goes: a file, a directory of parts, or stdout."""
 
     path: str
@@ -42,17 +43,17 @@ class Target:
         return self.path.endswith(("/", os.sep)) or Path(self.path).is_dir()
 
     @classmethod
-    def of(cls, path: str, format_: ExportFormat | None) -> Target:
-        """The format by suffix, unless it is told; a directory's parts are Parquet."""
+    def of(cls, path: str, format_: ExportFormat | None) -> ExportTarget:
+        """The format is `format_`, or follows from the suffix; parts in a directory are Parquet by default."""
         stem, _, last = Path(path).name.lower().rpartition(".")
         codec = _CODECS.get(last)
         suffix = stem.rpartition(".")[2] if codec else last
-        known = format_ or (ExportFormat(_SUFFIXES[suffix]) if suffix in _SUFFIXES else None)
-        target = cls(path, known or ExportFormat.PARQUET, codec)
-        if known is None and not target.is_directory:
-            raise Invalid(f"{path}: say --format parquet, csv or jsonl; its name does not", subject=path)
+        known_format = format_ or (ExportFormat(_SUFFIXES[suffix]) if suffix in _SUFFIXES else None)
+        target = cls(path, known_format or ExportFormat.PARQUET, codec)
+        if known_format is None and not target.is_directory:
+            raise Invalid(f"{path}: its suffix names no format: add --format parquet, csv or jsonl", subject=path)
         if codec and target.format is ExportFormat.PARQUET:
-            raise Invalid(f"{path}: Parquet is compressed inside; leave .{last} off", subject=path)
+            raise Invalid(f"{path}: Parquet is compressed already: leave .{last} off the name", subject=path)
         return target
 
 
@@ -72,13 +73,13 @@ class _Writer(Protocol):
 def export(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
-    target: Target,
+    target: ExportTarget,
     *,
     rows_per_file: int,
     overwrite: bool,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> Exported:
-    """Writes beside the name and moves into place at the end: what is cut short leaves no half file behind.
+    """Writes to a temporary name and renames at the end, so that an interrupted export leaves no partial file.
 
     Memory: one batch, or one row group of Parquet.
     """
@@ -88,7 +89,7 @@ def export(
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             done.rows += batch.num_rows
-            tell(f"{done.rows:,} rows")
+            progress(f"{done.rows:,} rows")
             yield batch
 
     if target.path == "-":
@@ -99,83 +100,88 @@ def export(
     else:
         path = Path(target.path)
         if path.exists() and not overwrite:
-            raise Conflict(f"{path} exists already: say --overwrite, or choose another name", subject=str(path))
-        with beside(path, keep=True) as part:
+            raise Conflict(f"{path} exists already: add --overwrite, or choose another name", subject=str(path))
+        with partial_file(path) as part:
             with part.open("wb") as stream:
                 _write(counted(), schema, target, stream)
             done.bytes, done.files = part.stat().st_size, 1
     return done
 
 
-def check_columns(schema: pa.Schema, target: Target) -> None:
-    """Invalid, before anything is read, for what CSV cannot hold."""
+def check_columns(schema: pa.Schema, target: ExportTarget) -> None:
+    """Invalid, before anything is read, for columns that the format cannot represent."""
+    kind = "json" if target.format is ExportFormat.JSONL else target.format.value
+    check_column_names(schema.names, kind, "export to CSV")
     for field in schema if target.format is ExportFormat.CSV else ():
         if pt.is_nested(field.type) or pt.is_binary(field.type) or pt.is_fixed_size_binary(field.type):
-            raise Invalid(
-                f"column {field.name!r} is a {field.type}, which CSV cannot hold: take jsonl or parquet, or --columns"
-            )
+            message = f"column {field.name!r} is a {field.type}, which CSV cannot represent"
+            raise Invalid(f"{message}: use --format jsonl or parquet, or leave it out with --columns")
 
 
 def _export_parts(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, target: Target, size: int, overwrite: bool, done: Exported
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    target: ExportTarget,
+    size: int,
+    overwrite: bool,
+    done: Exported,
 ) -> None:
     folder, ending = Path(target.path), f".{target.format}"
     folder.mkdir(parents=True, exist_ok=True)
     old = list(folder.glob(f"part-*{ending}"))
     if any(folder.iterdir()) and not (overwrite and old):
-        raise Conflict(f"{folder} is not empty: choose another directory, or say --overwrite", subject=str(folder))
-    made: list[Path] = []
+        raise Conflict(f"{folder} is not empty: choose another directory, or add --overwrite", subject=str(folder))
+    written: list[Path] = []
     try:
-        for number, part in enumerate(_divided(batches, schema, size)):
-            made.append(folder / f".part-{number:05}{ending}")
-            with made[-1].open("wb") as stream:
+        for number, part in enumerate(_parts(batches, schema, size)):
+            written.append(folder / f".part-{number:05}{ending}")
+            with written[-1].open("wb") as stream:
                 _write(part, schema, target, stream)
-            done.bytes, done.files = done.bytes + made[-1].stat().st_size, done.files + 1
+            done.bytes, done.files = done.bytes + written[-1].stat().st_size, done.files + 1
         for path in old:
             path.unlink()
-        for path in made:
+        for path in written:
             path.replace(folder / path.name.removeprefix("."))
     finally:
-        for path in made:
+        for path in written:
             path.unlink(missing_ok=True)
 
 
-def _divided(batches: Iterator[pa.RecordBatch], schema: pa.Schema, size: int) -> Iterator[Iterator[pa.RecordBatch]]:
-    """The stream in parts of so many rows, each read before the next begins; one empty part if there is no row."""
-    rest: list[pa.RecordBatch] = []
+def _parts(batches: Iterator[pa.RecordBatch], schema: pa.Schema, size: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The stream in parts of `size` rows; consume each before the next. One empty part if there is no row."""
+    buffered: list[pa.RecordBatch] = []
     first = next(batches, None)
     if first is None:
         yield iter(())
         return
-    rest.append(first)
+    buffered.append(first)
 
     def part() -> Iterator[pa.RecordBatch]:
-        left = size
-        while left:
-            batch = rest.pop() if rest else next(batches, None)
+        remaining = size
+        while remaining:
+            batch = buffered.pop() if buffered else next(batches, None)
             if batch is None:
                 return
-            if batch.num_rows > left:
-                rest.append(batch.slice(left))
-                batch = batch.slice(0, left)
-            left -= batch.num_rows
+            if batch.num_rows > remaining:
+                buffered.append(batch.slice(remaining))
+                batch = batch.slice(0, remaining)
+            remaining -= batch.num_rows
             yield batch
-        if not rest and (following := next(batches, None)) is not None:
-            rest.append(following)
+        if not buffered and (following := next(batches, None)) is not None:
+            buffered.append(following)
 
-    while rest:
+    while buffered:
         yield part()
 
 
 @contextmanager
-def beside(path: Path, *, keep: bool = False) -> Iterator[Path]:
-    """A name next to the path, which takes its place at the end if it is to `keep`; otherwise it is removed."""
+def partial_file(path: Path) -> Iterator[Path]:
+    """A temporary path in the same directory. It is renamed to `path` at the end, and removed after an error."""
     part = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
-        if keep:
-            part.replace(path)
+        part.replace(path)
     except OSError as error:
         raise Invalid(f"{path} cannot be written: {error}", subject=str(path)) from None
     finally:
@@ -183,40 +189,40 @@ def beside(path: Path, *, keep: bool = False) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
-def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Target, stream: BinaryIO) -> None:
+def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: ExportTarget, stream: BinaryIO) -> None:
     raw: Any = stream
     codec: Any = target.codec
     sink: Any = pa.PythonFile(raw, mode="w")
     compressed = pa.CompressedOutputStream(sink, codec) if codec else sink
-    kinds: dict[ExportFormat, Callable[[Any, pa.Schema], _Writer]] = {
+    writers: dict[ExportFormat, Callable[[Any, pa.Schema], _Writer]] = {
         ExportFormat.PARQUET: _Parquet,
         ExportFormat.CSV: _Csv,
         ExportFormat.JSONL: _JsonLines,
     }
-    writer = kinds[target.format](compressed, schema)
+    writer = writers[target.format](compressed, schema)
     for batch in batches:
         writer.write(batch)
     writer.close()
     if codec:
-        compressed.close()  # closes what it stands on, too
+        compressed.close()  # closes the sink, too
 
 
 class _Parquet:
     def __init__(self, sink: Any, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(sink, schema, compression="zstd")
-        self._schema, self._held, self._rows = schema, list[pa.RecordBatch](), 0
+        self._schema, self._buffered, self._rows = schema, list[pa.RecordBatch](), 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Batches of many small files share a row group."""
-        self._held.append(batch)
+        """Buffers small batches, so that they share a row group."""
+        self._buffered.append(batch)
         self._rows += batch.num_rows
         if self._rows >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
-        if self._held:
-            self._writer.write_table(pa.Table.from_batches(self._held, self._schema), row_group_size=ROW_GROUP)
-        self._held, self._rows = [], 0
+        if self._buffered:
+            self._writer.write_table(pa.Table.from_batches(self._buffered, self._schema), row_group_size=ROW_GROUP)
+        self._buffered, self._rows = [], 0
 
     def close(self) -> None:
         self._flush()
@@ -224,10 +230,10 @@ class _Parquet:
 
 
 class _Csv:
-    """Text is quoted and null is not, so that an empty text and a null come back as what they were."""
+    """Quotes text but not null, so that an empty text and a null stay different when they are read again."""
 
     def __init__(self, sink: Any, schema: pa.Schema) -> None:
-        fields = [field.with_type(_plain(field.type)) for field in schema]
+        fields = [field.with_type(_csv_type(field.type)) for field in schema]
         self._schema = pa.schema(fields)
         self._writer = csv.CSVWriter(sink, self._schema)
 
@@ -244,8 +250,8 @@ class _Csv:
         self._writer.close()
 
 
-def _plain(kind: Any) -> Any:
-    return pa.string() if isinstance(kind, pa.BaseExtensionType) or pt.is_decimal(kind) else kind
+def _csv_type(type_: Any) -> Any:
+    return pa.string() if isinstance(type_, pa.BaseExtensionType) or pt.is_decimal(type_) else type_
 
 
 class _JsonLines:
@@ -261,7 +267,7 @@ class _JsonLines:
 
 
 def json_value(value: Any) -> Any:
-    """Times as ISO 8601, decimals and what is no finite number as text, bytes as base64, maps as pairs."""
+    """Times as ISO 8601, decimals and non-finite floats as text, bytes as base64, maps as pairs."""
     if isinstance(value, dict):
         return {name: json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-r"""`strandline sql`: questions one after the other. Statements end with `;`, the shell's own commands begin with `\`.
+r"""`strandline sql`: an interactive SQL shell. Statements end with `;`, the shell's own commands begin with `\`.
 
-History stays in memory unless a file is named. Reads from a pipe as from a person, without prompt or completion.
+History stays in memory unless --history names a file. From a pipe it reads without prompt and completion.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from catalog.errors import Invalid, LakeError, as_lake_error
-from cli.opened import add_command, opened
+from catalog import Invalid, LakeError
+from catalog.core.errors import as_lake_error
+from catalog.core.point_in_time import PointInTime, parse_point_in_time
+from cli.lake_commands import add_command, opened
+from cli.options import AS_OF_HELP
 from cli.output import Output
-from cli.query import RowsFormat, moment, receipt_line, write
+from cli.query import RowsFormat, receipt_line, write
 
 if TYPE_CHECKING:
-    from catalog.lake import Lake
+    from catalog import Lake
 
-HELP = r"""\d [TABLE]      tables, or a table's columns
-\explain [SQL]  where a query would run and why; alone: on or off for every query
-\timing         on or off: how long each query took
-\receipt        on or off: what each answer was made from
+HELP = r"""\d [TABLE]      list tables, or a table's columns
+\explain [SQL]  show where a query would run and why; without SQL: on or off for every query
+\timing         on or off: show how long each query took
+\receipt        on or off: show each query's receipt
 \verify         on or off: check every object read against the timeline
-\asof [WHEN]    all queries as of @INDEX, a time or a name; alone: as of now
+\asof [WHEN]    read as of an index (42), a time (2026-03-01T12:00:00Z) or a name; without WHEN: as of now
 \format FORMAT  table, json or csv
-\q              leave"""
+\q              quit"""
 
 KEYWORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "WITH", "RECURSIVE"),
@@ -45,19 +48,17 @@ _WORD = re.compile(r"[\w.]+")
 
 
 def register(app: typer.Typer) -> None:
-    add_command(app, sql, "sql", "sql --history ~/.strandline_history", "sql < questions.sql")
+    add_command(app, sql, "sql", "sql --history ~/.strandline_history", "sql < report.sql")
 
 
 def sql(
     context: typer.Context,
-    history: Annotated[Path | None, typer.Option(help="Keep what is typed in this file, too.")] = None,
-    as_of: Annotated[
-        str | None, typer.Option(help="Every query as of @INDEX of the timeline, a time, or a name.")
-    ] = None,
+    history: Annotated[Path | None, typer.Option(help="Keep the history in this file.")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
 ) -> None:
-    """An interactive shell for SQL: history, completion of tables and columns, timing and explanations."""
+    """Start an interactive SQL shell with history, completion of tables and columns, timing and explanations."""
     with opened(context) as (lake, output):
-        shell = Shell(lake, output, moment(as_of))
+        shell = Shell(lake, output, None if as_of is None else parse_point_in_time(as_of))
         read = _prompt(lake, history) if sys.stdin.isatty() else _lines()
         failed = False
         for text in statements(read):
@@ -69,40 +70,40 @@ def sql(
             raise typer.Exit(1)
 
 
-def statements(lines: Callable[[bool], str]) -> Iterator[str]:
-    """Whole statements from lines: `lines(more)` gives one, and raises EOFError at the end."""
-    held = ""
+def statements(read_line: Callable[[bool], str]) -> Iterator[str]:
+    """Complete statements from lines. `read_line(more)` returns a line, and raises EOFError at the end."""
+    buffer = ""
     while True:
         try:
-            line = lines(bool(held))
+            line = read_line(bool(buffer))
         except EOFError:
-            if held.strip():
-                yield held.strip()
+            if buffer.strip():
+                yield buffer.strip()
             return
         except KeyboardInterrupt:
-            held = ""
+            buffer = ""
             continue
-        if not held and line.strip().startswith("\\"):
+        if not buffer and line.strip().startswith("\\"):
             yield line.strip()
             continue
-        held += line + "\n"
-        if held.rstrip().endswith(";"):
-            yield held.strip()
-            held = ""
-        elif not held.strip():
-            held = ""
+        buffer += line + "\n"
+        if buffer.rstrip().endswith(";"):
+            yield buffer.strip()
+            buffer = ""
+        elif not buffer.strip():
+            buffer = ""
 
 
 class Shell:
-    """The state of one session: what is shown, and as of when."""
+    """The state of one session: its switches, format and point in time."""
 
-    def __init__(self, lake: Lake, output: Output, as_of: Any = None) -> None:
+    def __init__(self, lake: Lake, output: Output, as_of: PointInTime | None = None) -> None:
         self._lake, self._output, self._as_of = lake, output, as_of
         self._format = RowsFormat.JSON if output.is_json else RowsFormat.TABLE
         self._on = {"timing": False, "explain": False, "receipt": False, "verify": False}
 
     def do(self, text: str) -> bool:
-        """Runs a statement or a command; False if it failed, which it has said. EOFError ends the session."""
+        """Runs a statement or a command; after an error, prints it and returns False. EOFError ends the session."""
         try:
             self._command(text) if text.startswith("\\") else self._query(text)
         except EOFError:
@@ -126,26 +127,26 @@ class Shell:
             self._output.caption(f"[dim]{(time.perf_counter() - began) * 1000:.1f} ms[/]")
 
     def _command(self, text: str) -> None:
-        word, _, rest = text[1:].rstrip(";").strip().partition(" ")
-        rest = rest.strip()
+        word, _, argument = text[1:].rstrip(";").strip().partition(" ")
+        argument = argument.strip()
         if word in ("q", "quit", "exit"):
             raise EOFError
         if word == "d":
-            self._describe(rest)
-        elif word == "explain" and rest:
-            self._explain(rest)
-        elif word in self._on and not rest:
+            self._describe(argument)
+        elif word == "explain" and argument:
+            self._explain(argument)
+        elif word in self._on and not argument:
             self._on[word] = not self._on[word]
             self._output.caption(f"{word} is {'on' if self._on[word] else 'off'}")
         elif word == "asof":
-            self._as_of = moment(rest or None)
-            self._output.caption(f"as of {rest or 'now'}")
-        elif word == "format" and rest in ("table", "json", "csv"):
-            self._format = RowsFormat(rest)
+            self._as_of = parse_point_in_time(argument) if argument else None
+            self._output.caption(f"as of {argument or 'now'}")
+        elif word == "format" and argument in ("table", "json", "csv"):
+            self._format = RowsFormat(argument)
         elif word in ("?", "h", "help"):
             self._output.caption(escape(HELP))
         else:
-            raise Invalid(f"{text!r} is no command of the shell: \\? lists them")
+            raise Invalid(f"{text!r} is not a command of the shell: \\? lists them")
 
     def _explain(self, text: str) -> None:
         explained = self._lake.queries.explain(text, as_of=self._as_of)
@@ -177,13 +178,13 @@ def _prompt(lake: Lake, history: Path | None) -> Callable[[bool], str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    kept = InMemoryHistory() if history is None else FileHistory(str(history.expanduser()))
-    session: PromptSession[str] = PromptSession(history=kept, completer=completer(lake), complete_while_typing=False)
+    entries = InMemoryHistory() if history is None else FileHistory(str(history.expanduser()))
+    session: PromptSession[str] = PromptSession(history=entries, completer=completer(lake), complete_while_typing=False)
     return lambda more: session.prompt("      ... " if more else "strandline> ")
 
 
 def completer(lake: Lake) -> Any:
-    """Completes keywords, tables, and the columns of the tables named so far. Asks the catalog once a session."""
+    """Completes keywords, tables, and the columns of the tables in the statement. Lists the tables once per session."""
     from prompt_toolkit.completion import Completer, Completion
 
     class Names(Completer):
@@ -193,20 +194,20 @@ def completer(lake: Lake) -> Any:
 
         def get_completions(self, document: Any, event: Any) -> Iterator[Any]:
             word = document.get_word_before_cursor(pattern=_WORD)
-            for found in self._candidates(document.text, word):
-                yield Completion(found, start_position=-len(word))
+            for candidate in self._candidates(document.text, word):
+                yield Completion(candidate, start_position=-len(word))
 
         def _candidates(self, text: str, word: str) -> list[str]:
             if self._tables is None:
                 self._tables = lake.tables.list()
             named = [name for name in self._tables if name in text]
-            columns = [column for name in named for column in self._of(name)]
+            columns = [column for name in named for column in self._columns_of(name)]
             lower = word.lower()
-            near = [name for name in (*columns, *self._tables, *KEYWORDS) if name.lower().startswith(lower)]
+            matches = [name for name in (*columns, *self._tables, *KEYWORDS) if name.lower().startswith(lower)]
             tables = [name for name in self._tables if name.partition(".")[2].startswith(lower)]
-            return list(dict.fromkeys([*near, *tables])) if word else named
+            return list(dict.fromkeys([*matches, *tables])) if word else named
 
-        def _of(self, name: str) -> list[str]:
+        def _columns_of(self, name: str) -> list[str]:
             if name not in self._columns:
                 try:
                     self._columns[name] = [field.name for field in lake.tables.load(name).schema().fields]

@@ -1,4 +1,4 @@
-"""`strandline table`: the group, and the commands that look at tables or move between their snapshots."""
+"""`strandline table`: the commands that show tables, and that manage snapshots and files."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import typer
 from rich.markup import escape
 
 from cli import table_shape, table_writes
-from cli.opened import add_command, ask, opened
-from cli.words import AS_OF_HELP, as_of, before, shown_time
+from cli.lake_commands import add_command, confirm, opened
+from cli.options import AS_OF_HELP, format_time, parse_cutoff
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
-    from catalog.tables.describe import Description
+    from catalog.tables import Description
 
 TableName = Annotated[str, typer.Argument(help="The table, DATABASE.TABLE.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def register(app: typer.Typer) -> None:
-    said = "Tables: make them, write to them, change their shape, go back in time."
-    group = typer.Typer(help=said, no_args_is_help=True)
+    help_ = "Create, read, write and alter tables, and manage their snapshots."
+    group = typer.Typer(help=help_, no_args_is_help=True)
     table_shape.register(group)
     table_writes.register(group)
     add_command(group, list_, "table list", "table list silver", "-o json table list", name="list")
@@ -60,22 +60,22 @@ def list_(
     context: typer.Context,
     database: Annotated[str | None, typer.Argument(help="Only this database's tables.")] = None,
 ) -> None:
-    """The names of all tables."""
+    """List all tables."""
     with opened(context) as (lake, output):
         output.data(lake.tables.list(database))
 
 
 def describe(context: typer.Context, table: TableName) -> None:
-    """Shape, size, freshness and column statistics, from metadata alone."""
+    """Show a table's columns, key, partitions, size, freshness and column statistics, from its metadata."""
     with opened(context) as (lake, output):
-        found = lake.tables.describe(table)
+        description = lake.tables.describe(table)
         if output.is_json:
-            output.data(asdict(found))
+            output.data(asdict(description))
             return
-        output.data(_facts(found))
+        output.data(_facts(description))
         output.caption("")
         columns = ("name", "type", "required", "nulls", "low", "high", "doc")
-        output.table([{k: "" if v is None else v for k, v in asdict(c).items()} for c in found.columns], columns)
+        output.table([{k: "" if v is None else v for k, v in asdict(c).items()} for c in description.columns], columns)
 
 
 def history(
@@ -83,33 +83,33 @@ def history(
     table: TableName,
     limit: Annotated[int, typer.Option(min=1, help="How many snapshots, newest first.")] = 20,
 ) -> None:
-    """The snapshots behind the table's state: what each did, how, and why so."""
+    """List a table's snapshots: the operation, the rows, the write mode and the reason for it."""
     with opened(context) as (lake, output):
         refs = lake.tables.load(table).metadata.refs
         tags: dict[int, list[str]] = {}
         for name, ref in refs.items():
             tags.setdefault(ref.snapshot_id, []).append(name)
-        found = [_row(one, tags.get(one.snapshot_id, [])) for one in lake.tables.history(table)[:limit]]
-        output.data(found, escape("\n".join(map(_history_line, found)) or f"{table} has no snapshot yet."))
+        rows = [_row(each, tags.get(each.snapshot_id, [])) for each in lake.tables.history(table)[:limit]]
+        output.data(rows, escape("\n".join(map(_history_line, rows)) or f"{table} has no snapshot yet."))
 
 
 def snapshot(
     context: typer.Context,
     table: TableName,
-    name: Annotated[str, typer.Argument(help="A word that keeps the snapshot from expiring.")],
+    name: Annotated[str, typer.Argument(help="The name; it keeps the snapshot from expiring.")],
     at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the name away again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the name.")] = False,
 ) -> None:
-    """Name a snapshot, so that it stays and can be asked for by name."""
+    """Name a snapshot, so that it does not expire and can be read by name."""
     with opened(context) as (lake, output):
         if remove:
             lake.tables.drop_snapshot(table, name)
-            output.data({"table": table, "removed": name}, f"{table}: {name} names nothing any more.")
+            output.data({"table": table, "removed": name}, f"{table}: the name {name} is removed.")
             return
-        named = lake.tables.snapshot(table, name, as_of=as_of(lake, table, at))
+        named = lake.tables.snapshot(table, name, as_of=at)
         output.data(
             {"table": table, "name": name, "snapshot_id": named.snapshot_id},
-            f"{table}: {name} is snapshot {named.snapshot_id} of {shown_time(named.timestamp_ms)}.",
+            f"{table}: {name} is snapshot {named.snapshot_id} of {format_time(named.timestamp_ms)}.",
         )
 
 
@@ -118,15 +118,13 @@ def rollback(
     table: TableName,
     to: Annotated[str, typer.Argument(help=AS_OF_HELP)],
 ) -> None:
-    """Make an earlier state current again. Nothing is deleted: it can be taken back the same way."""
+    """Make an earlier snapshot current again. Nothing is deleted: another rollback undoes it."""
     with opened(context) as (lake, output):
-        was = lake.tables.load(table).metadata.current_snapshot_id
-        moment = as_of(lake, table, to)
-        assert moment is not None
-        now = lake.tables.rollback(table, moment)
+        before = lake.tables.load(table).metadata.current_snapshot_id
+        after = lake.tables.rollback(table, to)
         output.data(
-            {"table": table, "snapshot_id": now.snapshot_id, "was": was},
-            f"{table} is at snapshot {now.snapshot_id} of {shown_time(now.timestamp_ms)}; it was at {was}.",
+            {"table": table, "snapshot_id": after.snapshot_id, "was": before},
+            f"{table} is at snapshot {after.snapshot_id} of {format_time(after.timestamp_ms)}; it was at {before}.",
         )
 
 
@@ -134,29 +132,34 @@ def expire(
     context: typer.Context,
     table: TableName,
     older_than: Annotated[str, typer.Option(help="An age (30m, 12h, 7d, 4w) or a time.")],
-    retain_last: Annotated[int, typer.Option(min=1, help="How many of the newest stay in any case.")] = 1,
+    retain_last: Annotated[int, typer.Option(min=1, help="Always keep this many of the newest.")] = 1,
     yes: Yes = False,
 ) -> None:
-    """Forget old snapshots and delete the files only they need. Stay: named ones, and those not yet in the timeline."""
+    """Expire old snapshots and delete the files that only they use. Keeps named and not yet sequenced snapshots."""
     with opened(context) as (lake, output):
-        cutoff = before(older_than)
+        cutoff = parse_cutoff(older_than)
         if not yes:
-            ask(output, f"Forget the snapshots of {table} from before {cutoff:%Y-%m-%d %H:%M:%S %Z}?")
+            confirm(output, f"Expire the snapshots of {table} from before {cutoff:%Y-%m-%d %H:%M:%S %Z}?")
         with output.progress("expiring …"):
-            gone = lake.tables.expire(table, older_than=cutoff, retain_last=retain_last)
-        waiting = f" {gone.waiting} more wait for the timeline." if gone.waiting else ""
+            expired = lake.tables.expire(table, older_than=cutoff, retain_last=retain_last)
+        waiting = f" {expired.waiting} more wait for the timeline." if expired.waiting else ""
         output.data(
-            {"table": table, "snapshots": gone.snapshots, "objects": len(gone.objects), "waiting": gone.waiting},
-            f"{table}: {len(gone.snapshots)} snapshots expired, {len(gone.objects)} objects deleted.{waiting}",
+            {
+                "table": table,
+                "snapshots": expired.snapshots,
+                "objects": len(expired.objects),
+                "waiting": expired.waiting,
+            },
+            f"{table}: {len(expired.snapshots)} snapshots expired, {len(expired.objects)} objects deleted.{waiting}",
         )
 
 
 def compact(
     context: typer.Context,
     table: TableName,
-    budget_mb: Annotated[int, typer.Option(min=1, help="How many megabytes of files are read at most.")] = 512,
+    budget_mb: Annotated[int, typer.Option(min=1, help="Read at most this many megabytes of files.")] = 512,
 ) -> None:
-    """Merge pending deletes and small files. Changes no row."""
+    """Merge small files and apply pending position deletes. No row changes."""
     with opened(context) as (lake, output):
         with output.progress("compacting …"):
             receipt = lake.tables.compact(table, budget_bytes=budget_mb << 20)
@@ -169,9 +172,9 @@ def clone(
     target: Annotated[str, typer.Argument(help="The new table, DATABASE.TABLE.")],
     at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
 ) -> None:
-    """A new table with the same rows, without copying them. What is written to either stays its own."""
+    """Create a table over another's files, without copying them. Later writes to one do not affect the other."""
     with opened(context) as (lake, output):
-        lake.tables.clone(table, target, as_of=as_of(lake, table, at))
+        lake.tables.clone(table, target, as_of=at)
         rows = lake.tables.describe(target).rows
         output.data({"table": target, "of": table, "rows": rows}, f"{target}: {rows} rows of {table}.")
 
@@ -179,58 +182,58 @@ def clone(
 def drop(
     context: typer.Context,
     table: TableName,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete its files, too.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete its files.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Take a table from the catalog. Its files stay, unless --purge says otherwise."""
+    """Remove a table from the catalog. Its files stay, unless --purge is set."""
     with opened(context) as (lake, output):
         if not yes:
             rows = lake.tables.describe(table).rows
-            ask(output, f"Drop {table} with its {rows} rows{' and delete its files' if purge else ''}?")
+            confirm(output, f"Drop {table} with its {rows} rows{' and delete its files' if purge else ''}?")
         lake.tables.drop(table, purge=purge)
         output.data({"dropped": table, "purged": purge}, f"{table} is dropped.")
 
 
-def _facts(found: Description) -> dict[str, Any]:
+def _facts(description: Description) -> dict[str, Any]:
     facts = {
-        "table": found.name,
-        "uuid": found.uuid,
-        "location": found.location,
-        "mode": found.mode,
-        "key": ", ".join(found.key) or "none",
-        "partition": ", ".join(found.partition) or "none",
-        "sort": ", ".join(found.sort) or "none",
-        "rows": f"{found.rows:,}",
-        "files": f"{found.files} ({found.bytes:,} bytes), {found.delete_files} with deletes",
-        "deletes": f"{found.pending_deletes} pending",
-        "snapshots": f"{found.snapshots}, the current one is {found.snapshot_id or 'none'}",
-        "committed": shown_time(found.committed_ms) or "never",
-        "names": ", ".join(f"{name} ({id_})" for name, id_ in found.tags.items()) or "none",
+        "table": description.name,
+        "uuid": description.uuid,
+        "location": description.location,
+        "mode": description.mode,
+        "key": ", ".join(description.key) or "none",
+        "partition": ", ".join(description.partition) or "none",
+        "sort": ", ".join(description.sort) or "none",
+        "rows": f"{description.rows:,}",
+        "files": f"{description.files} ({description.bytes:,} bytes), {description.delete_files} with deletes",
+        "deletes": f"{description.pending_deletes} pending",
+        "snapshots": f"{description.snapshots}, the current one is {description.snapshot_id or 'none'}",
+        "committed": format_time(description.committed_ms) or "never",
+        "names": ", ".join(f"{name} ({id_})" for name, id_ in description.tags.items()) or "none",
     }
-    return facts | ({"compact": f"it is time: {found.needs_compaction}"} if found.needs_compaction else {})
+    return facts | ({"compact": f"recommended: {description.needs_compaction}"} if description.needs_compaction else {})
 
 
-def _row(found: Snapshot, names: list[str]) -> dict[str, Any]:
-    from catalog.tables.commits import MODE_REASON, MODE_USED
+def _row(snapshot: Snapshot, names: list[str]) -> dict[str, Any]:
+    from catalog.tables import MODE_REASON, MODE_USED
 
-    summary = found.summary
-    noted = {} if summary is None else summary.additional_properties
+    summary = snapshot.summary
+    properties = {} if summary is None else summary.additional_properties
     return {
-        "snapshot_id": found.snapshot_id,
-        "parent_id": found.parent_snapshot_id,
-        "committed": shown_time(found.timestamp_ms),
+        "snapshot_id": snapshot.snapshot_id,
+        "parent_id": snapshot.parent_snapshot_id,
+        "committed": format_time(snapshot.timestamp_ms),
         "operation": summary.operation.value if summary else "",
-        "added": int(noted.get("added-records", 0)),
-        "deleted": int(noted.get("deleted-records", 0)) + int(noted.get("added-position-deletes", 0)),
-        "mode": noted.get(MODE_USED, ""),
+        "added": int(properties.get("added-records", 0)),
+        "deleted": int(properties.get("deleted-records", 0)) + int(properties.get("added-position-deletes", 0)),
+        "mode": properties.get(MODE_USED, ""),
         "names": " ".join(sorted(names)),
-        "reason": noted.get(MODE_REASON, ""),
+        "reason": properties.get(MODE_REASON, ""),
     }
 
 
 def _history_line(row: dict[str, Any]) -> str:
-    """One line, however long: a snapshot id that is cut off is good for nothing."""
+    """One line, not wrapped or truncated: a snapshot id must be complete to be copied."""
     rows = f"+{row['added']} -{row['deleted']}"
-    why = f"  {row['mode']}: {row['reason']}" if row["reason"] else ""
+    mode = f"  {row['mode']}: {row['reason']}" if row["reason"] else ""
     names = f"  ({row['names']})" if row["names"] else ""
-    return f"{row['snapshot_id']:>19}  {row['committed']}  {row['operation']:<9} {rows}{why}{names}"
+    return f"{row['snapshot_id']:>19}  {row['committed']}  {row['operation']:<9} {rows}{mode}{names}"

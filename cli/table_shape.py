@@ -1,4 +1,4 @@
-"""`strandline table create` and `alter`: a table's columns, key, partitions, order and mode."""
+"""`strandline table create` and `alter`: a table's columns, key, partitions, sort order and mode."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from catalog.errors import Invalid
-from cli.opened import add_command, opened
+from catalog import Invalid
+from cli.lake_commands import add_command, opened
+from cli.options import columns, names, pairs, terms
 from cli.row_files import RowFile
-from cli.words import columns, names, pairs, terms
 
 
 class WriteMode(StrEnum):
@@ -21,9 +21,11 @@ class WriteMode(StrEnum):
     HYBRID = "hybrid"
 
 
-MODE_HELP = "cow rewrites touched files, mor keeps deletes beside them, hybrid chooses at each write."
+MODE_HELP = "cow rewrites files, mor writes position deletes, hybrid chooses for each write."
 PARTITION_HELP = "region, day(at), bucket(16, id), truncate(4, code), …; repeatable."
 PropertyOption = Annotated[list[str], typer.Option("--property", help="name=value; repeatable.")]
+
+NO_CHANGE = "there is nothing to change in {table}: add --add, --drop, --rename, --promote, --partition, …"
 
 
 def register(group: typer.Typer) -> None:
@@ -47,67 +49,65 @@ def create(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The new table, DATABASE.TABLE.")],
     column: Annotated[list[str], typer.Option("--column", "-c", help="name:type; repeatable.")] = [],  # noqa: B006
-    schema: Annotated[
-        Path | None, typer.Option(help='A JSON file: {"name": "type", …}, or a schema as Iceberg writes it.')
-    ] = None,
-    like: Annotated[str | None, typer.Option(help="A Parquet, CSV or JSON lines file whose columns it gets.")] = None,
+    schema: Annotated[Path | None, typer.Option(help='A JSON file: {"name": "type", …}, or an Iceberg schema.')] = None,
+    like: Annotated[str | None, typer.Option(help="A Parquet, CSV or JSON lines file with the same columns.")] = None,
     key: Annotated[list[str], typer.Option("--key", "-k", help="A key column; repeatable, or a,b.")] = [],  # noqa: B006
     mode: Annotated[WriteMode, typer.Option(help=MODE_HELP)] = WriteMode.COW,
     partition: Annotated[list[str], typer.Option(help=PARTITION_HELP)] = [],  # noqa: B006
     sort: Annotated[list[str], typer.Option(help="'at desc'; repeatable.")] = [],  # noqa: B006
     property_: PropertyOption = [],  # noqa: B006
 ) -> None:
-    """Make a table. Types are Iceberg's: long, double, string, date, timestamptz, decimal(10, 2), …"""
-    wanted = _schema(column, schema, like)
+    """Create a table. Types are Iceberg's: long, double, string, date, timestamptz, decimal(10, 2), …"""
+    table_schema = _schema(column, schema, like)
     with opened(context) as (lake, output):
-        made = lake.tables.create(
+        created = lake.tables.create(
             table,
-            wanted,
+            table_schema,
             mode=mode.value,
             key=names(key),
             partition=partition,
             sort=sort,
             properties=pairs(property_, "=", "property: write name=value"),
         )
-        fields = {field.name: str(field.field_type) for field in made.schema().fields}
-        answer = {"table": table, "uuid": str(made.metadata.table_uuid), "location": made.location(), "columns": fields}
-        listed = ", ".join(f"{name} {kind}" for name, kind in fields.items())
-        output.data(answer, f"{table} is made: {listed}.")
+        fields = {field.name: str(field.field_type) for field in created.schema().fields}
+        columns_text = ", ".join(f"{name} {type_}" for name, type_ in fields.items())
+        answer = {"table": table, "uuid": str(created.metadata.table_uuid), "location": created.location()}
+        output.data({**answer, "columns": fields}, f"{table} is created: {columns_text}.")
 
 
 def alter(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table, DATABASE.TABLE.")],
     add: Annotated[list[str], typer.Option(help="A new column, name:type; repeatable.")] = [],  # noqa: B006
-    drop: Annotated[list[str], typer.Option(help="A column to take away; repeatable.")] = [],  # noqa: B006
+    drop: Annotated[list[str], typer.Option(help="A column to drop; repeatable.")] = [],  # noqa: B006
     rename: Annotated[list[str], typer.Option(help="old=new; repeatable.")] = [],  # noqa: B006
     promote: Annotated[
         list[str], typer.Option(help="name:type, for example count:long; widens only. Repeatable.")
     ] = [],  # noqa: B006
     partition: Annotated[
-        list[str], typer.Option(help=f"The new partitioning of what is written from now on: {PARTITION_HELP} Or none.")
+        list[str], typer.Option(help=f"The partitioning of new files: {PARTITION_HELP} Or none.")
     ] = [],  # noqa: B006
-    sort: Annotated[list[str], typer.Option(help="The new order, 'at desc'; repeatable. Or none.")] = [],  # noqa: B006
+    sort: Annotated[list[str], typer.Option(help="The new sort order, 'at desc'; repeatable. Or none.")] = [],  # noqa: B006
     key: Annotated[list[str], typer.Option("--key", "-k", help="The new key, or none.")] = [],  # noqa: B006
     mode: Annotated[WriteMode | None, typer.Option(help=MODE_HELP)] = None,
     property_: PropertyOption = [],  # noqa: B006
-    unset: Annotated[list[str], typer.Option(help="A property to take away; repeatable.")] = [],  # noqa: B006
+    unset: Annotated[list[str], typer.Option(help="A property to remove; repeatable.")] = [],  # noqa: B006
 ) -> None:
-    """Change a table's shape, all of it or nothing, in one commit. No data file is written or read."""
-    asked = changed_shape(add, drop, rename, promote, partition, sort, key, mode)
+    """Change columns, partitions, sort order, key or mode, all in one commit. Reads and writes no data file."""
+    changes = shape_changes(add, drop, rename, promote, partition, sort, key, mode)
     properties = pairs(property_, "=", "property: write name=value") | dict.fromkeys(unset)
     if properties:
-        asked["properties"] = properties
-    if not asked:
-        raise Invalid(f"what should change about {table}? Say --add, --drop, --rename, --promote, --partition, …")
+        changes["properties"] = properties
+    if not changes:
+        raise Invalid(NO_CHANGE.format(table=table))
     with opened(context) as (lake, output):
-        lake.tables.alter(table, **asked)
+        lake.tables.alter(table, **changes)
         fields = {field.name: str(field.field_type) for field in lake.tables.load(table).schema().fields}
-        listed = ", ".join(f"{name} {kind}" for name, kind in fields.items())
-        output.data({"table": table, "changed": asked, "columns": fields}, f"{table} now has {listed}.")
+        columns_text = ", ".join(f"{name} {type_}" for name, type_ in fields.items())
+        output.data({"table": table, "changed": changes, "columns": fields}, f"{table} now has {columns_text}.")
 
 
-def changed_shape(
+def shape_changes(
     add: list[str],
     drop: list[str],
     rename: list[str],
@@ -117,8 +117,8 @@ def changed_shape(
     key: list[str],
     mode: WriteMode | None,
 ) -> dict[str, Any]:
-    """What of a table's shape the options ask to change. An empty list asks for none, where that can be."""
-    changed: dict[str, Any] = {
+    """The changes that the options request. An empty list removes the partitioning, sort order or key."""
+    changes: dict[str, Any] = {
         "add": columns(add),
         "drop": names(drop),
         "rename": pairs(rename, "=", "renaming: write old=new"),
@@ -128,12 +128,12 @@ def changed_shape(
         "key": terms(names(key)),
         "mode": mode.value if mode else None,
     }
-    return {name: value for name, value in changed.items() if value or (value == [] and name != "drop")}
+    return {name: value for name, value in changes.items() if value or (value == [] and name != "drop")}
 
 
 def _schema(column: list[str], schema: Path | None, like: str | None) -> Any:
     if sum((bool(column), schema is not None, like is not None)) != 1:
-        raise Invalid("which columns should it have? Say --column name:type, or --schema FILE, or --like FILE")
+        raise Invalid("name the columns in one way: --column name:type, or --schema FILE, or --like FILE")
     if column:
         return columns(column)
     if like is not None:
@@ -147,13 +147,13 @@ def _read_schema(path: Path) -> Any:
     from pyiceberg.schema import Schema
 
     try:
-        found = json.loads(path.read_bytes())
-        if isinstance(found, dict) and isinstance(found.get("fields"), list):
-            return Schema.model_validate(found)
+        schema = json.loads(path.read_bytes())
+        if isinstance(schema, dict) and isinstance(schema.get("fields"), list):
+            return Schema.model_validate(schema)
     except OSError as error:
         raise Invalid(f"the schema in {path} cannot be read: {error}") from None
     except (ValidationError, ValueError) as error:
-        raise Invalid(f"{path} is no schema: {error}") from None
-    if not isinstance(found, dict) or not found:
-        raise Invalid(f'{path} is no schema: write {{"name": "type", …}}, or a schema as Iceberg has it')
-    return found
+        raise Invalid(f"{path} is not a schema: {error}") from None
+    if not isinstance(schema, dict) or not schema:
+        raise Invalid(f'{path} is not a schema: write {{"name": "type", …}}, or an Iceberg schema')
+    return schema

@@ -1,4 +1,4 @@
-"""`strandline import` and `strandline export`: files on this machine into a table, and a table into files."""
+"""`strandline import` and `strandline export`: copies files on this machine into a table, and a table into files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from cli.opened import add_command, counting, opened
+from cli.lake_commands import add_command, counting, opened
+from cli.options import AS_OF_HELP, names
 from cli.row_files import ExportFormat, RowFormat, find_files
 from cli.table_shape import WriteMode
-from cli.words import AS_OF_HELP, as_of, names
 
 COLUMNS = ("file", "status", "rows", "snapshot_id", "error")
 
@@ -41,31 +41,31 @@ def import_(
     ],
     table: Annotated[str, typer.Argument(help="The table, DATABASE.TABLE.")],
     format_: Annotated[
-        RowFormat | None, typer.Option("--format", "-f", help="If suffixes do not say it.", show_default="by suffix")
+        RowFormat | None, typer.Option("--format", "-f", help="The files' format.", show_default="by suffix")
     ] = None,
-    upsert: Annotated[bool, typer.Option("--upsert", help="Replace the rows that have the same key.")] = False,
-    key: Annotated[list[str], typer.Option("--key", "-k", help="The key: of a new table, or to upsert by.")] = [],  # noqa: B006
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace rows with the same key.")] = False,
+    key: Annotated[list[str], typer.Option("--key", "-k", help="The key of a new table, or to upsert by.")] = [],  # noqa: B006
     mode: Annotated[WriteMode, typer.Option(help="The mode of a new table.")] = WriteMode.COW,
 ) -> None:
-    """Import files into a table, each once: run again, it takes only what is not there yet.
+    """Import files into a table, each once: another run imports only new and changed files.
 
-    A table that does not exist is made from the files' columns. A file with a fault is refused whole, with row and
-    column; the others go in all the same, and the exit code is 2.
+    Creates a missing table from the files' columns. A file with an error is rejected as a whole, with the row and
+    column of the error; the other files are imported, and the exit code is 2.
     """
     files = find_files(paths, format_)
-    with opened(context) as (lake, output), counting("importing") as tell:
+    with opened(context) as (lake, output), counting("importing") as progress:
         from cli.imports import Import
 
-        run = Import(lake.tables, table, tell, key=names(key), mode=mode.value)
-        done = run.run(files, upsert=upsert)
-    rows = [asdict(outcome) for outcome in done]
-    total = sum(outcome.rows for outcome in done if outcome.status == "imported")
+        run = Import(lake.tables, table, progress, key=names(key), mode=mode.value)
+        outcomes = run.run(files, upsert=upsert)
+    rows = [asdict(outcome) for outcome in outcomes]
+    total = sum(outcome.rows for outcome in outcomes if outcome.status == "imported")
     if output.is_json:
         output.data({"table": table, "created": run.created, "rows": total, "files": rows})
     else:
         output.table([{k: "" if v is None else v for k, v in row.items()} for row in rows], COLUMNS)
         output.caption(f"{table}: {total} rows imported.")
-    if any(outcome.status == "refused" for outcome in done):
+    if any(outcome.status == "refused" for outcome in outcomes):
         raise typer.Exit(2)
 
 
@@ -75,34 +75,33 @@ def export(
     path: Annotated[str, typer.Argument(help="A file, a directory (ending in /) for parts, or `-` for stdout.")],
     format_: Annotated[
         ExportFormat | None,
-        typer.Option("--format", "-f", help="If the name does not say it.", show_default="by suffix"),
+        typer.Option("--format", "-f", help="The file's format.", show_default="by suffix"),
     ] = None,
     at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
     where: Annotated[
-        str | None, typer.Option(help="Only rows that meet a condition, for example 'metres > 3'.")
+        str | None, typer.Option(help="Only rows that meet this SQL condition, for example 'metres > 3'.")
     ] = None,
-    columns: Annotated[list[str], typer.Option("--columns", help="Only these, a,b or repeated.")] = [],  # noqa: B006
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
-    rows_per_file: Annotated[int, typer.Option(min=1, help="In a directory: how many rows a part has.")] = 1_000_000,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier export left there.")] = False,
+    columns: Annotated[list[str], typer.Option("--columns", help="Only these columns, a,b; repeatable.")] = [],  # noqa: B006
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
+    rows_per_file: Annotated[int, typer.Option(min=1, help="The rows of each part in a directory.")] = 1_000_000,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier export.")] = False,
 ) -> None:
-    """Export a table, or what it was at an earlier moment. Streams: memory does not grow with the table."""
-    from cli.row_exports import Target
+    """Export a table, now or as of a point in time. Memory does not grow with the table."""
+    from cli.row_exports import ExportTarget
     from cli.row_exports import export as write
 
-    target = Target.of(path, format_)
-    with opened(context) as (lake, output), counting("exporting") as tell:
-        from catalog.tables.reading import scan_batches, scan_schema
+    target = ExportTarget.of(path, format_)
+    with opened(context) as (lake, output), counting("exporting") as progress:
+        from catalog.tables import scan_batches, scan_schema
 
-        moment = as_of(lake, table, at)
-        scan = lake.tables.plan_scan(table, where=where, columns=names(columns) or None, as_of=moment, limit=limit)
+        scan = lake.tables.plan_scan(table, where=where, columns=names(columns) or None, as_of=at, limit=limit)
         done = write(
             scan_batches(scan, table),
             scan_schema(scan),
             target,
             rows_per_file=rows_per_file,
             overwrite=overwrite,
-            tell=tell,
+            progress=progress,
         )
         snapshot = scan.snapshot()
     if path != "-":

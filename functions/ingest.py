@@ -1,7 +1,7 @@
-"""Ingestion's function: S3 says that files landed, its queue brings them in batches, each table takes them at once.
+"""The ingest function, triggered by the landing queue: ingests the files of a batch of S3 event messages in one run.
 
-Bad input is quarantined and its message done with. A message comes again only if the lake could not do its work, or
-if it is none of S3's: such a one ends among the dead letters.
+A message whose file is bad input is done: the file is quarantined. A message is delivered again only if the lake
+failed, or if it is not S3's: such a message becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -15,15 +15,11 @@ from typing import Any, get_args
 
 from aws_lambda_powertools.metrics import MetricUnit
 
-from catalog.errors import Internal, LakeError
-from catalog.ingest.flow import Ingest
-from catalog.ingest.outcomes import Outcome, Status
-from catalog.lake import open_lake
-from catalog.logs import configure_logs
-from catalog.pipeline.landing import Landed, parse_event
-from catalog.settings import load_settings
-from functions.batch import partial_answer
-from functions.telling import figures_of
+from catalog import Internal, LakeError, load_settings, open_lake
+from catalog.core.logs import configure_logs
+from catalog.ingest import Ingest, LandedFile, Outcome, Status, parse_event
+from functions.metrics import function_metrics
+from functions.sqs_batch import serve_batch
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +33,28 @@ def ingest() -> Ingest:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """SQS records in, partial batch response out: a message that is not served comes again."""
-    return partial_answer(event, context, _serve(event["Records"]))
+    """SQS records in, partial batch response out: a message that is refused is delivered again."""
+    return serve_batch(event, context, load_settings().landed_queue_url, _serve)
 
 
 def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
-    """Message id -> why it was not served. All files of the batch are one run."""
+    """Returns the refused messages: message id -> the reason. Ingests all files of the batch in one run."""
     began = time.perf_counter()
-    flow = ingest()  # settings first: what is logged below is logged as they say
-    refused, senders, files = dict[str, LakeError](), list[str](), list[Landed]()
+    ingestion = ingest()  # loads the settings, which configure the logs
+    refused, message_ids, files = dict[str, LakeError](), list[str](), list[LandedFile]()
     for record in records:
         try:
-            found = parse_event(record["body"])
+            landed = parse_event(record["body"])
         except LakeError as error:
             refused[record["messageId"]] = error
             log.error("message refused", extra={"message_id": record["messageId"], "error": error.as_dict()})
             continue
-        files += found
-        senders += [record["messageId"]] * len(found)
-    outcomes = flow.run(files)
-    for sender, outcome in zip(senders, outcomes, strict=True):
+        files += landed
+        message_ids += [record["messageId"]] * len(landed)
+    outcomes = ingestion.run(files)
+    for message_id, outcome in zip(message_ids, outcomes, strict=True):
         if outcome.status == "failed":
-            refused[sender] = outcome.error or Internal(f"{outcome.landed.key} was not dealt with")
+            refused[message_id] = outcome.error or Internal(f"{outcome.landed.key} has no outcome")
     seconds = time.perf_counter() - began
     _measure(outcomes, len(refused), seconds)
     log.info(
@@ -75,11 +71,11 @@ def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
 
 
 def _measure(outcomes: Sequence[Outcome], refused: int, seconds: float) -> None:
-    """Counts also where they are zero: a graph of them shows that nothing was lost."""
-    metrics = figures_of("ingest")
-    found = Counter(outcome.status for outcome in outcomes)
+    """Sends the counts, also those of zero: their graph shows that no file was lost."""
+    metrics = function_metrics("ingest")
+    counts = Counter(outcome.status for outcome in outcomes)
     for status in get_args(Status):
-        metrics.add_metric(name=f"Files{status.capitalize()}", unit=MetricUnit.Count, value=found[status])
+        metrics.add_metric(name=f"Files{status.capitalize()}", unit=MetricUnit.Count, value=counts[status])
     committed = [outcome for outcome in outcomes if outcome.status == "committed"]
     metrics.add_metric(name="MessagesRefused", unit=MetricUnit.Count, value=refused)
     metrics.add_metric(name="Rows", unit=MetricUnit.Count, value=sum(outcome.rows for outcome in committed))

@@ -1,34 +1,41 @@
-"""The sequencer's function: its queue is the one way in, for hints that a table moved and for all other work.
+"""The sequencer's function, triggered by its queue: by hints that a table has a new commit, and by all other requests.
 
-The lake stays warm between invocations. A fenced or failed sequencer has let its database go by itself, and
-opens it again at the next invocation.
+The lake stays open between invocations. A sequencer that was fenced or failed has closed its database, and opens it
+again at the next invocation. A new process sweeps once by itself: a message may have died with the process before it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit
 
-from catalog import figures
-from catalog.errors import Decision, LakeError, Unverified, as_lake_error
-from catalog.events import Compact, FaultFound, SequencerMessage, Sweep, parse_message
-from catalog.lake import Lake, open_lake
-from catalog.logs import configure_logs, correlation
-from catalog.settings import load_settings
-from catalog.timeline.leaf import Leaf
-from catalog.timeline.sequencer import Outcome, Request
-from functions.batch import partial_answer
-from functions.telling import figures_of
+from catalog import Lake, LakeError, Unverified, load_settings, open_lake
+from catalog.core import metrics
+from catalog.core.errors import Decision, as_lake_error
+from catalog.core.events import Compact, SequencerMessage, Sweep, VerificationFailed, parse_message
+from catalog.core.logs import configure_logs, correlation
+from catalog.timeline import Leaf, SequencerRequest, SequencerResult
+from functions.metrics import function_metrics
+from functions.sqs_batch import serve_batch
 
 log = logging.getLogger(__name__)
 
 Messages = dict[str, SequencerMessage]
 """Message id -> the message."""
+
+SWEEP_RESERVE_MS = 20_000
+"""A sweep ends, for now, when less than this is left of the function's time."""
+COMPACTION_MS = 40_000
+"""The timeline is compacted, which takes seconds, only when this is left of the function's time."""
+
+_swept_lakes: list[Lake] = []
+"""The lake of this process, once it has been swept."""
 
 
 @cache
@@ -39,19 +46,24 @@ def lake() -> Lake:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """SQS records in, partial batch response out: a message that is not served comes again."""
-    return partial_answer(event, context, _serve(event["Records"]))
+    """SQS records in, partial batch response out: a message that is refused is delivered again."""
+    return serve_batch(event, context, load_settings().moved_queue_url, partial(_serve, _time_left(context)))
 
 
-def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
-    """Message id -> why it was not served. All requests are one run; one bad message spoils nothing."""
+def _time_left(context: Any) -> Callable[[], float]:
+    """The milliseconds until Lambda kills this process."""
+    return (lambda: math.inf) if context is None else context.get_remaining_time_in_millis
+
+
+def _serve(left_ms: Callable[[], float], records: list[dict[str, Any]]) -> dict[str, LakeError]:
+    """Returns the refused messages: message id -> the reason. Handles all requests in one run, without the bad ones."""
     began = time.perf_counter()
-    lake()  # settings first: what is logged below is logged as they say
+    lake()  # loads the settings, which configure the logs
     messages, refused = _parse(records)
     ids = {message.correlation_id for message in messages.values()}
-    # A batch about one piece of work runs under its id; one about many has each id in its own lines only.
+    # A batch with one correlation id logs everything with it; otherwise only the lines of each message have its id.
     with correlation(ids.pop() if len(ids) == 1 else None):
-        leaves, size = _run(messages, refused)
+        leaves, size = _run(messages, refused, left_ms)
         for message_id in [*messages, *(refused.keys() - messages.keys())]:
             _log_message(message_id, messages.get(message_id), refused.get(message_id))
         log.info(
@@ -77,75 +89,104 @@ def _parse(records: list[dict[str, Any]]) -> tuple[Messages, dict[str, LakeError
     return messages, refused
 
 
-def _run(messages: Messages, refused: dict[str, LakeError]) -> tuple[int, int]:
-    """Serves requests, then sweeps, then compacts; gives the number of new leaves and the size of the tree."""
-    requests: dict[str, Request] = {
-        sender: message for sender, message in messages.items() if not isinstance(message, Sweep | Compact | FaultFound)
+def _run(messages: Messages, refused: dict[str, LakeError], left_ms: Callable[[], float]) -> tuple[int, int]:
+    """Handles requests, then sweeps, then compacts; returns the number of new leaves and the size of the tree."""
+    requests: dict[str, SequencerRequest] = {
+        message_id: message
+        for message_id, message in messages.items()
+        if not isinstance(message, Sweep | Compact | VerificationFailed)
     }
-    sweeps = [sender for sender, message in messages.items() if isinstance(message, Sweep)]
-    compacts = [sender for sender, message in messages.items() if isinstance(message, Compact)]
-    faults = [message for message in messages.values() if isinstance(message, FaultFound)]
-    sequencer, senders = lake().sequencer, list(requests)
-    outcomes, unsequenced = list[Outcome](), list[LakeError]()
+    sweeps = [message_id for message_id, message in messages.items() if isinstance(message, Sweep)]
+    compacts = [message_id for message_id, message in messages.items() if isinstance(message, Compact)]
+    faults = [message for message in messages.values() if isinstance(message, VerificationFailed)]
+    sequencer, request_ids = lake().sequencer, list(requests)
+    results, unsequenced = list[SequencerResult](), list[LakeError]()
 
-    def attempt(work: Callable[[], Outcome | None], asked_by: list[str]) -> Outcome | None:
+    def attempt(work: Callable[[], SequencerResult | None], message_ids: list[str]) -> SequencerResult | None:
         try:
             return work()
         except Exception as error:
-            # Nothing of this run is acknowledged: its messages come again, and find done what was done.
-            refused.update(dict.fromkeys(asked_by, as_lake_error(error)))
+            # No message of this run is acknowledged: they are delivered again, and what was done is not repeated.
+            refused.update(dict.fromkeys(message_ids, as_lake_error(error)))
+            if not message_ids:
+                log.warning("the first sweep of this process failed", extra={"error": as_lake_error(error).as_dict()})
             return None
 
     for fault in faults:
         with correlation(fault.correlation_id):
-            log.error("not as signed", extra={"subject": fault.subject, "what": fault.what, "faults": fault.count})
+            extra = {"subject": fault.subject, "what": fault.what, "faults": fault.count}
+            log.error("verification failed", extra=extra)
     if requests or not (sweeps or compacts or faults):
-        served = attempt(lambda: sequencer.handle(list(requests.values())), senders)
-        if served is not None:
-            refused.update({senders[position]: error for position, error in served.failed.items()})
-            outcomes.append(served)
-    if sweeps:
-        swept = attempt(sequencer.sweep, sweeps)
+        handled = attempt(lambda: sequencer.handle(list(requests.values())), request_ids)
+        if handled is not None:
+            refused.update({request_ids[position]: error for position, error in handled.failed.items()})
+            results.append(handled)
+    # After a failed run the sweep would fail as well.
+    if sweeps or (results and lake() not in _swept_lakes):
+        swept = attempt(lambda: _sweep(left_ms), sweeps)
         if swept is not None:
-            # A table that cannot be sequenced is not mended by sweeping again at once: the schedule does that.
-            for error in swept.failed.values():
-                log.error("table not swept", extra={"table": error.subject, **error.as_dict()})
-            outcomes.append(swept)
+            results.append(swept)
             unsequenced = list(swept.failed.values())
-            _tidy(swept)
     if compacts:
         attempt(sequencer.compact, compacts)
-    leaves = [leaf for outcome in outcomes for _, leaf in outcome.leaves]
-    _measure(leaves, unsequenced, list(refused.values()), sum(fault.count for fault in faults))
-    return sum(len(outcome.leaves) for outcome in outcomes), max((o.size for o in outcomes), default=0)
+    wal_files = _maintain(left_ms) if results else 0
+    leaves = [leaf for result in results for _, leaf in result.leaves]
+    _measure(leaves, unsequenced, list(refused.values()), sum(fault.count for fault in faults), wal_files)
+    return len(leaves), max((result.size for result in results), default=0)
 
 
-def _measure(leaves: list[Leaf], unsequenced: list[LakeError], refused: list[LakeError], faults: int) -> None:
-    """An idle sequencer tells nothing: its sweeps would cost more in figures than in work."""
+def _sweep(left_ms: Callable[[], float]) -> SequencerResult:
+    """Sweeps, and cleans up after crashed writers of transactions."""
+    swept = lake().sequencer.sweep(lambda: left_ms() < SWEEP_RESERVE_MS)
+    _swept_lakes[:] = [lake()]
+    # The sweep is not repeated for a table that cannot be sequenced: the schedule sends the next one.
+    for error in swept.failed.values():
+        log.error("table not swept", extra={"table": error.subject, **error.as_dict()})
+    if swept.complete:  # otherwise it does not know every transaction that is unfinished
+        _clean_up_transactions(swept)
+    return swept
+
+
+def _maintain(left_ms: Callable[[], float]) -> int:
+    """The number of files in the timeline's write-ahead log, 0 if it was not looked at.
+
+    Never raises: the messages are served, and the next run tries again.
+    """
+    try:
+        return lake().sequencer.maintain(lambda: left_ms() >= COMPACTION_MS) or 0
+    except Exception as error:
+        log.error("timeline not maintained", extra={"error": as_lake_error(error).as_dict()})
+        return 0
+
+
+def _measure(
+    leaves: list[Leaf], unsequenced: list[LakeError], refused: list[LakeError], faults: int, wal_files: int
+) -> None:
+    """Sends the counts that are not zero: the metrics of an idle sequencer would cost more than its sweeps."""
     unverified = faults + sum(isinstance(error, Unverified) for error in [*unsequenced, *refused])
-    told = [(figures.UNSEQUENCED, len(unsequenced)), (figures.UNVERIFIED, unverified), (figures.LEAVES, len(leaves))]
-    counts = [(name, count) for name, count in told if count]
+    counts = [(metrics.UNSEQUENCED, len(unsequenced)), (metrics.UNVERIFIED, unverified), (metrics.LEAVES, len(leaves))]
+    counts = [(name, count) for name, count in [*counts, (metrics.WAL_FILES, wal_files)] if count]
     if not counts:
         return
-    metrics = figures_of("sequencer")
+    emitted = function_metrics("sequencer")
     for name, count in counts:
-        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+        emitted.add_metric(name=name, unit=MetricUnit.Count, value=count)
     if leaves:
         lag = max(leaf.sequenced_ms - leaf.committed_ms for leaf in leaves)
-        metrics.add_metric(name=figures.LAG, unit=MetricUnit.Milliseconds, value=max(0, lag))
-    metrics.flush_metrics()
+        emitted.add_metric(name=metrics.LAG, unit=MetricUnit.Milliseconds, value=max(0, lag))
+    emitted.flush_metrics()
 
 
-def _tidy(swept: Outcome) -> None:
-    """What fails here is tried again at the next sweep, which finds the same."""
+def _clean_up_transactions(swept: SequencerResult) -> None:
+    """Never raises: after a failure the next sweep tries again."""
     try:
-        lake().tidy(swept, time.time_ns() // 1_000_000)
+        lake().clean_up_transactions(swept, time.time_ns() // 1_000_000)
     except Exception as error:
-        log.error("not tidied", extra={"error": as_lake_error(error).as_dict()})
+        log.error("transactions not cleaned up", extra={"error": as_lake_error(error).as_dict()})
 
 
 def _log_message(message_id: str, message: SequencerMessage | None, error: LakeError | None) -> None:
-    """One line per message, under its own id: so one file can be followed through a batch of many."""
+    """Logs one line per message, with its correlation id, so that a file can be followed through a batch."""
     extra: dict[str, Any] = {
         "message_id": message_id,
         "kind": None if message is None else message.kind,

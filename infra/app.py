@@ -1,8 +1,10 @@
-"""The CDK app: `cdk deploy` runs this on AWS, `infra.local` in the embedded cloud. Both get the same stacks."""
+"""The CDK app: `cdk deploy` deploys it to AWS, `infra.local` to the embedded cloud. Both get the same stacks."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 from aws_cdk import App, Environment, Tags
@@ -15,17 +17,20 @@ from infra.stacks.replica import ReplicaStack
 from infra.stacks.storage import StorageStack
 from infra.stage import ROOT, load_stage
 
+OUTDIR = "cdk.out"
+"""The CDK's default output directory: `cdk deploy --app cdk.out` deploys the assembly in it without synthesising."""
+
 
 def build_app(context: dict[str, Any] | None = None, outdir: str | None = None) -> App:
-    """The whole lake for the stage that the context names. Needs no account, no credentials, no Docker."""
+    """Builds all stacks for the stage that the context names. Needs no account, no credentials and no Docker."""
     settings = {**json.loads((ROOT / "cdk.json").read_text())["context"], **(context or {})}
     app = App(context=settings, outdir=outdir, analytics_reporting=False)
-    # What `cdk -c stage=prod` says comes through the app's own context, and wins.
+    # `cdk -c stage=prod` sets the app's own context, which overrides cdk.json.
     stage = load_stage(app.node.try_get_context("stage"), settings)
     storage = StorageStack(app, stage.resource("storage"), stage=stage)
     if stage.replica_region:
-        elsewhere = Environment(region=stage.replica_region)
-        storage.add_dependency(ReplicaStack(app, stage.resource("replica"), stage=stage, env=elsewhere))
+        replica_env = Environment(region=stage.replica_region)
+        storage.add_dependency(ReplicaStack(app, stage.resource("replica"), stage=stage, env=replica_env))
     compute = ComputeStack(app, stage.resource("compute"), stage=stage, storage=storage)
     jobs = JobsStack(app, stage.resource("jobs"), stage=stage, storage=storage, compute=compute)
     api = ApiStack(app, stage.resource("api"), stage=stage, storage=storage, compute=compute, jobs=jobs)
@@ -35,5 +40,19 @@ def build_app(context: dict[str, Any] | None = None, outdir: str | None = None) 
     return app
 
 
+def main() -> None:
+    """Synthesises into cdk.out/ and prints each stack's template.
+
+    When the CDK's command line runs it, synthesises into CDK_OUTDIR and prints nothing.
+    """
+    if "CDK_OUTDIR" in os.environ:
+        build_app().synth()
+        return
+    assembly = build_app(outdir=OUTDIR).synth()
+    width = max(len(stack.stack_name) for stack in assembly.stacks)
+    for stack in assembly.stacks:
+        sys.stdout.write(f"{stack.stack_name:<{width}}  {OUTDIR}/{stack.template_file}\n")
+
+
 if __name__ == "__main__":
-    build_app().synth()
+    main()

@@ -1,6 +1,6 @@
-"""Why the stacks are as they are where a rule would have them otherwise. Tests ask for a reason here, and for no other.
+"""The stacks' exceptions to security rules, each with its reason. The tests accept no others.
 
-A wildcard in a policy, a function without a limit of its own, a finding of cdk-nag: each has a line, or the tests fail.
+A wildcard in a policy, a function without reserved concurrency and a cdk-nag finding each need an entry here.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from catalog import places
+from catalog.core import s3_layout
 
 PREFIXES = tuple(
-    value for name, value in vars(places).items() if name.isupper() and isinstance(value, str) and value.endswith("/")
+    value
+    for name, value in vars(s3_layout).items()
+    if name.isupper() and isinstance(value, str) and value.endswith("/")
 )
 
 
 @dataclass(frozen=True)
 class Wildcard:
-    """An Allow that has a `*`: for these actions, on this resource as it is rendered. Both are patterns."""
+    """An Allow statement with a `*`. `actions` and `resource` are regular expressions; `resource` as rendered."""
 
     actions: str
     resource: str
@@ -33,44 +35,44 @@ WILDCARDS = (
     Wildcard(
         r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject)",
         rf"\$\{{.*Lake.*Arn.*\}}/({_PREFIX})\*",
-        "objects below one prefix of catalog/places.py: what they are called is known when they are written",
+        "objects below one prefix of catalog/core/s3_layout.py: their names are chosen when they are written",
     ),
     Wildcard(
         r"glue:\w+",
         r".*:(database|table)/\*",
-        "databases and tables are made at run time, by the API and by what lands; all of the catalog is the lake's",
+        "the API and ingestion create databases and tables at run time; the whole Glue catalog belongs to the lake",
     ),
     Wildcard(
         r"emr-serverless:(Get|Cancel)JobRun",
         r"\$\{.*Application.*Arn.*\}/jobruns/\*",
-        "runs of the one application: each is named when it starts",
+        "job runs of the lake's application: EMR assigns their ids when they start",
     ),
-    Wildcard(r"xray:Put(TraceSegments|TelemetryRecords)", r"\*", "X-Ray knows no resources to name"),
+    Wildcard(r"xray:Put(TraceSegments|TelemetryRecords)", r"\*", "X-Ray has no resources to name"),
     Wildcard(
-        r"kms:\*", r"key policy: \*", "the account's own policies decide about its key; without this nobody could"
+        r"kms:\*",
+        r"key policy: \*",
+        "delegates the key to the account's IAM policies; without this nobody could use or manage it",
     ),
-    Wildcard(r"kms:[A-Za-z]+\*?", r"key policy: \*", "in a key's own policy the resource is that key, however written"),
-    Wildcard(r"s3:PutObject", r"\$\{AccessLogs\w+\.Arn\}/lake/\*", "S3 names its access logs itself"),
+    Wildcard(r"kms:[A-Za-z]+\*?", r"key policy: \*", "in a key policy, `*` means that key"),
+    Wildcard(r"s3:PutObject", r"\$\{AccessLogs\w+\.Arn\}/lake/\*", "S3 chooses the names of its access logs"),
     Wildcard(
         r"s3:(GetObjectVersion(ForReplication|Acl|Tagging)|Replicate(Object|Tags))",
         r".*(Lake.*Arn\}|-replica-.*)/\*",
         "every object is replicated",
     ),
-    Wildcard(
-        r"kms:Encrypt", r".*:key/\*", "the replica's key is of another region: known by its alias, in a condition"
-    ),
+    Wildcard(r"kms:Encrypt", r".*:key/\*", "the replica's key is in another region: a condition names it by its alias"),
 )
 
 UNRESERVED = {
-    "ingest": "its event source takes `ingest_concurrency` batches at once; a reservation would count twice",
-    "api": "the gateway throttles, and a new account has too few concurrent executions to set any aside: see "
-    "`api_concurrency` for stages that can",
+    "ingest": "its event source mapping limits it to `ingest_concurrency`; reserving would set aside the same twice",
+    "api": "API Gateway throttles, and a new account has too few concurrent executions to reserve any; stages of "
+    "larger accounts set `api_concurrency`",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of cdk-nag that stays: of this rule, at constructs whose path ends so (a pattern)."""
+    """An accepted cdk-nag finding. `where` is a regular expression for the end of the construct's path."""
 
     rule: str
     where: str
@@ -81,42 +83,42 @@ NAG = (
     Finding(
         "AwsSolutions-IAM5",
         r"Role/DefaultPolicy/Resource|Replicator/DefaultPolicy/Resource",
-        "each wildcard has a line of its own in WILDCARDS, and a test holds every policy to them",
+        "each wildcard has an entry in WILDCARDS, and a test checks every policy against them",
     ),
     Finding(
         "AwsSolutions-APIG4",
         r"-api/(Get\w+|Elsewhere)",
-        "public on purpose: catalog/access/routes.py says which, and a test that no other is",
+        "public on purpose: catalog/access/routes.py lists the public routes, and a test allows no other",
     ),
     Finding(
         "AwsSolutions-SMG4",
         r"SigningKey/Resource",
-        "the seed of the timeline's key: a new one is a new entry in the published key list, made by a person who "
-        "announces it and never by a timer",
+        "the seed of the timeline's signing key: rotating it adds an entry to the published keyring, which a person "
+        "does and announces, never a timer",
     ),
-    Finding("AwsSolutions-SQS3", r"Undelivered/Resource", "it is the dead-letter queue, of the schedules"),
-    Finding("AwsSolutions-SQS3", r"-jobs/Failed/Resource", "it is the dead-letter queue, of the jobs"),
-    Finding("AwsSolutions-S1", r"Replica/Resource", "S3 alone writes there; who reads the lake is in the lake's log"),
+    Finding("AwsSolutions-SQS3", r"Undelivered/Resource", "it is the schedules' dead-letter queue"),
+    Finding("AwsSolutions-SQS3", r"-jobs/Failed/Resource", "it is the jobs' dead-letter queue"),
+    Finding("AwsSolutions-S1", r"Replica/Resource", "only S3 writes to it; the lake's bucket has access logs"),
     Finding(
         "AwsSolutions-COG8",
         r"People/Resource",
-        "the Plus plan is paid for by the user; MFA is required, and nobody signs up by themselves",
+        "the Plus plan costs money per user; MFA is required, and self sign-up is off",
     ),
-    Finding("AwsSolutions-CFR1", r"TimelineCdn/.*", "proofs are for anybody, wherever they are"),
-    Finding("AwsSolutions-CFR2", r"TimelineCdn/.*", "public, static objects behind a cache: nothing to keep out"),
-    Finding("AwsSolutions-CFR3", r"TimelineCdn/.*", "who reads what is public is nobody's business; metrics count"),
+    Finding("AwsSolutions-CFR1", r"TimelineCdn/.*", "proofs are public in every country"),
+    Finding("AwsSolutions-CFR2", r"TimelineCdn/.*", "public, static objects behind a cache: no need for a WAF"),
+    Finding("AwsSolutions-CFR3", r"TimelineCdn/.*", "readers of public objects are not logged; metrics count requests"),
     Finding(
         "AwsSolutions-CFR4",
         r"TimelineCdn/.*",
-        "without a domain of its own it has CloudFront's certificate, which fixes the protocols",
+        "without a custom domain it uses CloudFront's certificate, which fixes the TLS versions",
     ),
 )
 
 
 def unexplained(actions: Iterator[str], resource: str) -> list[str]:
-    """Those of the actions whose wildcard, in them or in the resource, nothing above explains."""
+    """The actions that have a wildcard, in the action or in the resource, without an entry in WILDCARDS."""
     return [
         action
         for action in actions
-        if ("*" in action or "*" in resource) and not any(one.explains(action, resource) for one in WILDCARDS)
+        if ("*" in action or "*" in resource) and not any(wildcard.explains(action, resource) for wildcard in WILDCARDS)
     ]

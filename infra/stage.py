@@ -1,4 +1,4 @@
-"""A stage's settings, typed, and the one place names come from. Never creates a resource."""
+"""A stage's settings from cdk.json, and the rule for resource names. Creates no resources."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from catalog import LakeError
+from catalog.timeline import Feeder
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "strandline"
+MAX_WITNESSES_BYTES = 3000
 
 Tiered = Literal["landing", "quarantine", "media", "bronze", "silver", "gold"]
 
 
 class StageError(ValueError):
-    """cdk.json does not describe a usable stage; the message lists every problem at once."""
+    """cdk.json has no such stage, or its settings are invalid; the message lists every problem."""
 
 
 class Stage(BaseModel):
@@ -25,73 +29,92 @@ class Stage(BaseModel):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9]{1,11}$")
     origin: str = Field(pattern=r"^[^\s+]+$", description="the timeline's name in every checkpoint")
-    retain_data: bool = Field(description="keep buckets, keys and databases when the stack goes")
+    retain_data: bool = Field(description="keep buckets, keys and databases when the stack is deleted")
     customer_key: bool = Field(
         default=False,
-        description="encrypt with the lake's own key, rotated yearly: a dollar a month, and its requests",
+        description="encrypt with a KMS key of the lake's own, rotated yearly: a dollar a month, plus KMS requests",
     )
     tier_after_days: dict[Tiered, int] = Field(
-        default={}, description="after how many days a layer's objects go to Intelligent-Tiering; those not named stay"
+        default={}, description="days until a layer's objects move to Intelligent-Tiering; other layers do not move"
     )
     replica_region: str | None = Field(
         default=None,
         pattern=r"^[a-z]{2}(-[a-z]+)+-\d$",
-        description="where each object is copied to, as it is written",
+        description="the region that S3 replicates each new object to",
     )
-    timeline_cdn: bool = Field(default=False, description="CloudFront before the timeline's public objects")
+    timeline_cdn: bool = Field(default=False, description="serve the timeline's public objects through CloudFront")
     lake_formation: bool = Field(
-        default=False, description="register the tables' location in hybrid mode: grants of both kinds then count"
+        default=False, description="register the tables' location in hybrid mode: IAM and Lake Formation grants apply"
     )
     tracing: bool = Field(default=False, description="X-Ray traces of the functions")
-    ingest_concurrency: int = Field(default=10, ge=2, le=1000, description="batches of landed files at once")
+    ingest_concurrency: int = Field(default=10, ge=2, le=1000, description="concurrent batches of landed files")
     api_concurrency: int | None = Field(
-        default=None, gt=0, description="kept free for the API in the account's pool, and its limit; none: the pool's"
+        default=None, gt=0, description="the API function's reserved concurrency; none: it shares the account's"
     )
-    log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log, in days")
-    sweep_minutes: int = Field(gt=0, le=60, description="how often every table is caught up without being asked")
+    log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log group and bucket")
+    sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables twice in this time")
+    witnesses: list[str] = Field(
+        default=[],
+        description="lines of a c2sp.org/tlog-policy file: the witnesses, with URLs, that cosign each checkpoint",
+    )
     issuer: str | None = Field(
         default=None,
         pattern=r"^https?://",
-        description="OIDC issuer of the API's tokens; a deployment may say another. Without one: a Cognito pool",
+        description="OIDC issuer of the API's tokens, the default of a stack parameter; none: a Cognito user pool",
     )
-    audience: str | None = Field(default=None, min_length=1, description="what the issuer's tokens must be for")
-    principals: dict[str, list[str]] = Field(default={}, description="ARNs of signed requests' callers -> their roles")
+    audience: str | None = Field(default=None, min_length=1, description="the audience that tokens must name")
+    principals: dict[str, list[str]] = Field(default={}, description="IAM principal ARN -> roles, for SigV4 requests")
     api_domain: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+$",
-        description="the API's own name, besides the one that AWS gives it; you point the name there",
+        description="the API's custom domain name; you create its DNS record",
     )
     api_certificate: str | None = Field(
         default=None,
         pattern=r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:\d{12}:certificate/[0-9a-f-]+$",
-        description="ARN of the name's certificate in ACM, in the lake's region",
+        description="ARN of the domain's ACM certificate, in the lake's region",
     )
-    requests_per_second: int = Field(default=500, gt=0, description="to one route of the API, from all callers")
+    requests_per_second: int = Field(default=500, gt=0, description="per route of the API, from all callers together")
     request_burst: int = Field(default=1000, gt=0)
-    run_jobs: bool = Field(default=True, description="whether jobs run by their schedules, or only when asked")
+    run_jobs: bool = Field(default=True, description="whether the job schedules are enabled")
+
+    @model_validator(mode="after")
+    def _witnesses_can_be_asked(self) -> Self:
+        if len(self.witness_policy().encode()) > MAX_WITNESSES_BYTES:
+            raise ValueError(f"witnesses are over {MAX_WITNESSES_BYTES} bytes, and Lambda's variables have 4 KB in all")
+        if self.witnesses:
+            try:
+                Feeder.parse(self.witness_policy())
+            except LakeError as error:
+                raise ValueError(error.message) from None
+        return self
 
     @model_validator(mode="after")
     def _issuer_has_an_audience(self) -> Self:
         if (self.issuer is None) != (self.audience is None):
-            raise ValueError("issuer and audience go together; without both the lake has a Cognito pool of its own")
+            raise ValueError("set issuer and audience together, or neither: then the lake creates a Cognito user pool")
         return self
 
     @model_validator(mode="after")
     def _domain_has_a_certificate(self) -> Self:
         if (self.api_domain is None) != (self.api_certificate is None):
-            raise ValueError("api_domain and api_certificate go together; without both the API has AWS's name only")
+            raise ValueError("set api_domain and api_certificate together, or neither for AWS's name only")
         return self
 
-    def resource(self, what: str) -> str:
-        """`strandline-dev-sequencer`: the one rule for physical names."""
-        return f"{PROJECT}-{self.name}-{what}"
+    def resource(self, name: str) -> str:
+        """A physical resource name, for example `strandline-dev-sequencer`."""
+        return f"{PROJECT}-{self.name}-{name}"
+
+    def witness_policy(self) -> str:
+        """The witnesses as the text of a policy file; empty without one."""
+        return "".join(f"{line}\n" for line in self.witnesses)
 
     def tags(self) -> dict[str, str]:
         return {"project": PROJECT, "stage": self.name}
 
 
 def load_stage(name: str | None = None, context: dict[str, Any] | None = None) -> Stage:
-    """The named stage of cdk.json (its `context.stage` when no name is given)."""
+    """The named stage of cdk.json, by default the one that `context.stage` names. Raises StageError."""
     if context is None:
         context = json.loads((ROOT / "cdk.json").read_text())["context"]
     stages = context["stages"]
@@ -102,4 +125,4 @@ def load_stage(name: str | None = None, context: dict[str, Any] | None = None) -
         return Stage(name=name, **stages[name])
     except ValidationError as error:
         problems = "\n".join(f"  {'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors())
-        raise StageError(f"stage {name!r} in cdk.json is not usable:\n{problems}") from None
+        raise StageError(f"stage {name!r} in cdk.json is invalid:\n{problems}") from None

@@ -1,7 +1,7 @@
-"""`attest`: the digests of big commits, computed on many machines, staged where the sequencer looks for them.
+"""`attest`: computes the digests of large commits on many machines and stages them as attestations.
 
-The sequencer alone would read every byte of such a commit by itself. What is staged here is only digests of data
-files; it checks the metadata as ever, and whatever does not fit is computed anew.
+Without an attestation, the sequencer reads every byte of such a commit itself. It still checks the metadata of a staged
+one, and computes again whatever does not match.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from pydantic import Field
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.errors import NotFound, Unverified
-from catalog.lake import open_lake
-from catalog.settings import Settings
-from catalog.timeline.attest import CHUNK, Attestation, Entry
+from catalog import NotFound, Settings, Unverified, open_lake
+from catalog.timeline import DIGEST_CHUNK_BYTES, Attestation, ObjectDigest
 from spark_jobs.arguments import TABLE
 from spark_jobs.job import Arguments, Context, Job, run
 
-_HASHED: dict[str, Any] = {"path": pa.string(), "length": pa.int64(), "sha256": pa.string()}
-_COLUMNS = "path string, length bigint, sha256 string"
+_DIGEST_COLUMNS: dict[str, Any] = {"path": pa.string(), "length": pa.int64(), "sha256": pa.string()}
+_DIGEST_TYPE = "path string, length bigint, sha256 string"
 
 
 class AttestArguments(Arguments):
@@ -37,23 +35,24 @@ class AttestArguments(Arguments):
 def attest(context: Context, arguments: AttestArguments) -> Mapping[str, Any]:
     table = context.lake.tables.load(arguments.table)
     uuid = str(table.metadata.table_uuid)
-    chosen = [s for s in table.metadata.snapshots if arguments.snapshot_id in (None, s.snapshot_id)]
-    if not chosen and arguments.snapshot_id is not None:
+    snapshots = [s for s in table.metadata.snapshots if arguments.snapshot_id in (None, s.snapshot_id)]
+    if not snapshots and arguments.snapshot_id is not None:
         raise NotFound(f"{arguments.table} has no snapshot {arguments.snapshot_id}", subject=arguments.table)
     staged: dict[str, int] = {}
-    for snapshot in chosen:
+    for snapshot in snapshots:
         if context.lake.attestations.staged(uuid, snapshot.snapshot_id) is not None:
             continue
         with context.stage(f"snapshot {snapshot.snapshot_id}") as stage:
-            found = _attestation(context, uuid, snapshot, table.io)
-            context.lake.attestations.stage(found)
-            stage.rows, stage.bytes = len(found.entries), sum(entry.length for entry in found.entries)
-            staged[str(snapshot.snapshot_id)] = len(found.entries)
+            attestation = _attestation(context, uuid, snapshot, table.io)
+            context.lake.attestations.stage(attestation)
+            entries = attestation.entries
+            stage.rows, stage.bytes = len(entries), sum(entry.length for entry in entries)
+            staged[str(snapshot.snapshot_id)] = len(entries)
     return {"staged": staged}
 
 
 def _attestation(context: Context, uuid: str, snapshot: Snapshot, io: Any) -> Attestation:
-    """Metadata is read here, data files where Spark puts them: 4 MiB of memory each."""
+    """The driver reads the metadata, Spark's workers the data files. Memory: 4 MiB for each file in progress."""
     lengths: dict[str, int] = {}
     for manifest in snapshot.manifests(io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
@@ -63,28 +62,28 @@ def _attestation(context: Context, uuid: str, snapshot: Snapshot, io: Any) -> At
             if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
                 lengths[entry.data_file.file_path] = entry.data_file.file_size_in_bytes
     spark, tasks = context.spark, context.spark.sparkContext.defaultParallelism * 4
-    wanted = spark.createDataFrame([*lengths.items(), (snapshot.manifest_list, -1)], "path string, length bigint")
-    hashed = wanted.repartition(tasks).mapInArrow(partial(_hash, context.lake.settings), _COLUMNS).collect()
-    entries = {row.path: Entry(row.path, row.length, row.sha256) for row in hashed}
-    listing = entries.pop(snapshot.manifest_list)
+    paths = spark.createDataFrame([*lengths.items(), (snapshot.manifest_list, -1)], "path string, length bigint")
+    hashed = paths.repartition(tasks).mapInArrow(partial(_hash, context.lake.settings), _DIGEST_TYPE).collect()
+    entries = {row.path: ObjectDigest(row.path, row.length, row.sha256) for row in hashed}
+    manifest_list = entries.pop(snapshot.manifest_list)
     for path, length in lengths.items():
         if entries[path].length != length:
-            raise Unverified(f"{path} has {entries[path].length} bytes, but its table says {length}", subject=path)
-    return Attestation(uuid, snapshot.snapshot_id, listing, tuple(sorted(entries.values())))
+            raise Unverified(f"{path} has {entries[path].length} bytes, but its manifest says {length}", subject=path)
+    return Attestation(uuid, snapshot.snapshot_id, manifest_list, tuple(sorted(entries.values())))
 
 
 def _hash(settings: Settings, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     s3 = open_lake(settings).s3
     for batch in batches:
-        found = []
+        digests = []
         for path in batch.column("path").to_pylist():
             url, digest, length = urlparse(str(path)), sha256(), 0
             body = s3.get_object(Bucket=url.netloc, Key=url.path.lstrip("/"))["Body"]
-            for chunk in body.iter_chunks(CHUNK):
+            for chunk in body.iter_chunks(DIGEST_CHUNK_BYTES):
                 digest.update(chunk)
                 length += len(chunk)
-            found.append({"path": path, "length": length, "sha256": digest.hexdigest()})
-        yield pa.RecordBatch.from_pylist(found, schema=pa.schema(_HASHED))
+            digests.append({"path": path, "length": length, "sha256": digest.hexdigest()})
+        yield pa.RecordBatch.from_pylist(digests, schema=pa.schema(_DIGEST_COLUMNS))
 
 
 JOB = Job("attest", AttestArguments, attest)

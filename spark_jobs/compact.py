@@ -1,7 +1,7 @@
-"""`compact`: small files put together and pending deletes merged, sorted or z-ordered if asked; no row is changed.
+"""`compact`: merges small files and position deletes, optionally sorted or z-ordered; changes no row.
 
-Only files that need it are read, whole partitions' worth at a time, and every commit carries the proof that its rows
-before are its rows after (see rewriting.py).
+Reads only files that need it, a group at a time. Every commit carries the proof that its rows before and after are the
+same (see rewriter.py).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import array, coalesce, col, lit, shiftleft, shiftright, size
 from pyspark.sql.functions import filter as filter_items
 
-from catalog.errors import Invalid, LakeError
+from catalog import Invalid, LakeError
 from spark_jobs.arguments import TABLE
+from spark_jobs.deduplication import UNIT, deduplicate
 from spark_jobs.job import Arguments, Context, Job, run
-from spark_jobs.rewriting import Rewriter, Task
-from spark_jobs.settle import UNIT, settle
+from spark_jobs.rewriter import Rewriter, Task
 
 log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
-_SMALL = 0.75  # of the target: as Iceberg has it
+_SMALL = 0.75  # of the target size, as in Iceberg
 _RANK_BITS = 8
 _SAMPLE = 20_000
 _Z = "__strandline_z"
 
 
 class CompactArguments(Arguments):
-    table: str | None = Field(default=None, pattern=TABLE, description="default: every table, as far as it needs it")
+    table: str | None = Field(default=None, pattern=TABLE, description="default: every table that needs it")
     strategy: Literal["binpack", "sort", "zorder"] = "binpack"
-    columns: list[str] = Field(default_factory=list, description="to sort by (`at desc`), or to z-order by")
+    columns: list[str] = Field(default_factory=list, description="to sort by (`at desc`) or to z-order by")
     target_mb: int = Field(default=128, gt=0, le=4096)
-    group_mb: int = Field(default=4096, gt=0, description="read and committed at once")
+    group_mb: int = Field(default=4096, gt=0, description="how much is read for one commit")
     rewrite_all: bool = False
 
 
@@ -47,25 +47,27 @@ def compact(context: Context, arguments: CompactArguments) -> Mapping[str, Any]:
     if arguments.table is not None:
         return _compact(context, arguments.table, arguments)
     if arguments.strategy != "binpack":
-        raise Invalid(f"the strategy {arguments.strategy} is for one table: name it")
-    found: dict[str, Any] = {}
+        raise Invalid(f"the strategy {arguments.strategy} is for one table: name it with --table")
+    compacted: dict[str, Any] = {}
     failed: list[LakeError] = []
-    for table in context.lake.tables.list():  # one that cannot be compacted does not keep the others from it
+    for table in context.lake.tables.list():  # a table that fails does not stop the others
         try:
-            found[table] = _compact(context, table, arguments)
+            compacted[table] = _compact(context, table, arguments)
         except LakeError as error:
             log.warning("table not compacted", extra={"table": table, "error": error.as_dict()})
             failed.append(error)
     if failed:
-        raise type(failed[0])(f"{len(found)} tables compacted, {len(failed)} not; the first: {failed[0].message}")
-    return found
+        raise type(failed[0])(
+            f"{len(compacted)} tables compacted, {len(failed)} failed; the first: {failed[0].message}"
+        )
+    return compacted
 
 
 def _compact(context: Context, table: str, arguments: CompactArguments) -> dict[str, Any]:
     loaded = context.lake.tables.load(table)
     reorder = _reorder(context, table, arguments, loaded.schema().column_names)
-    if unit := loaded.properties.get(UNIT):  # rewritten files no longer tell which row came last
-        snapshot_id, deleted = settle(context.lake, table, unit)
+    if unit := loaded.properties.get(UNIT):  # after a rewrite, sequence numbers no longer show which row is newer
+        snapshot_id, deleted = deduplicate(context.lake, table, unit)
         if deleted:
             context.committed(table, snapshot_id, superseded=deleted)
     with context.stage(f"plan {table}") as stage:
@@ -76,43 +78,47 @@ def _compact(context: Context, table: str, arguments: CompactArguments) -> dict[
     digests, before, after, merged = list[str](), 0, 0, 0
     for number, paths in enumerate(groups):
         with context.stage(f"rewrite {table}, {number + 1} of {len(groups)}") as stage:
-            if number:  # the group before this one has moved the table
+            if number:  # the previous group's commit changed the table
                 rewriter = Rewriter(context.spark, context.lake, table)
                 tasks = rewriter.tasks()
             group = [task for task in tasks if task.path in paths]
             if not group:
                 continue
             context.reads(table, rewriter.snapshot_id)
-            done = rewriter.rewrite(
+            rewritten = rewriter.rewrite(
                 group,
                 tasks,
                 target_bytes=arguments.target_mb * _MIB,
                 reorder=reorder,
                 reads_twice=arguments.strategy != "binpack",
             )
-            stage.rows, stage.bytes = done.digest.rows, done.bytes_after
-            context.committed(table, done.snapshot_id, rows_digest=done.digest.hex, rows=done.digest.rows)
-            digests.append(done.digest.hex)
-            before, after, merged = before + done.files_before, after + done.files_after, merged + done.deletes_merged
+            digest = rewritten.digest
+            stage.rows, stage.bytes = digest.rows, rewritten.bytes_after
+            context.committed(table, rewritten.snapshot_id, rows_digest=digest.hex, rows=digest.rows)
+            digests.append(digest.hex)
+            before, after = before + rewritten.files_before, after + rewritten.files_after
+            merged += rewritten.deletes_merged
     return {"files_before": before, "files_after": after, "delete_files_merged": merged, "rows_digests": digests}
 
 
-def plan(every: Sequence[Task], arguments: CompactArguments) -> list[set[str]]:
-    """Paths by group. A partition needs it if it has deletes to merge, or two files too small for their size."""
+def plan(tasks: Sequence[Task], arguments: CompactArguments) -> list[set[str]]:
+    """The paths to rewrite, by group. A partition is rewritten if it has deletes, a file far too large, or two files
+    that are too small.
+    """
     target, limit = arguments.target_mb * _MIB, arguments.group_mb * _MIB
     partitions: dict[str, list[Task]] = defaultdict(list)
-    for task in every:
+    for task in tasks:
         is_due = task.deletes or task.bytes < _SMALL * target or task.bytes > 1.8 * target
         if is_due or arguments.rewrite_all or arguments.strategy != "binpack":
             partitions[task.partition].append(task)
     groups: list[set[str]] = []
     size = limit
-    for tasks in partitions.values():
-        small = sum(task.bytes < _SMALL * target for task in tasks)
-        whole = arguments.rewrite_all or arguments.strategy != "binpack"
-        if not (whole or small > 1 or any(task.deletes or task.bytes > 1.8 * target for task in tasks)):
+    for due in partitions.values():
+        small = sum(task.bytes < _SMALL * target for task in due)
+        all_files = arguments.rewrite_all or arguments.strategy != "binpack"
+        if not (all_files or small > 1 or any(task.deletes or task.bytes > 1.8 * target for task in due)):
             continue
-        for task in tasks:
+        for task in due:
             if size + task.bytes > limit:
                 groups.append(set())
                 size = 0
@@ -127,13 +133,14 @@ def _reorder(
     columns = [column.split() for column in arguments.columns]
     for column, *direction in columns:
         if column not in names or [word.lower() for word in direction] not in ([], ["asc"], ["desc"]):
-            raise Invalid(f"{' '.join([column, *direction])!r} is no order: name a column of {', '.join(names)}")
+            item = " ".join([column, *direction])
+            raise Invalid(f"{item!r} is not a sort order: write a column, asc or desc; columns are {', '.join(names)}")
     if arguments.strategy == "binpack":
         if columns:
-            raise Invalid("bin-packing keeps the order: choose the strategy sort or zorder for columns")
+            raise Invalid("the strategy binpack keeps the order of rows: for columns, use sort or zorder")
         return lambda frame: frame
     if not columns:
-        raise Invalid(f"the strategy {arguments.strategy} needs columns")
+        raise Invalid(f"the strategy {arguments.strategy} needs columns: name them with --columns")
     if arguments.strategy == "sort":
         order = [col(c).desc() if [w.lower() for w in d] == ["desc"] else col(c).asc() for c, *d in columns]
         return lambda frame: frame.repartitionByRange(*order).sortWithinPartitions(*order)
@@ -142,11 +149,11 @@ def _reorder(
 
 
 def _z_ordered(frame: DataFrame, cuts: Mapping[str, Sequence[Any]]) -> DataFrame:
-    """By the interleaved bits of each column's rank: rows that are near in all columns are near in the file."""
+    """Sorts by the interleaved bits of each column's rank, so that rows near in all columns are near in the file."""
     bits: list[Column] = []
     for at, (column, values) in enumerate(cuts.items()):
         bounds, value = array(*map(lit, values)), col(column)
-        rank = coalesce(size(filter_items(bounds, partial(_reached, value))), lit(0)) if values else lit(0)
+        rank = coalesce(size(filter_items(bounds, partial(_at_most, value))), lit(0)) if values else lit(0)
         bits += [
             shiftleft(shiftright(rank, bit).bitwiseAND(lit(1)).cast("bigint"), bit * len(cuts) + at)
             for bit in range(_RANK_BITS)
@@ -155,19 +162,19 @@ def _z_ordered(frame: DataFrame, cuts: Mapping[str, Sequence[Any]]) -> DataFrame
     return frame.withColumn(_Z, z).repartitionByRange(_Z).sortWithinPartitions(_Z).drop(_Z)
 
 
-def _reached(value: Column, bound: Column) -> Column:
+def _at_most(value: Column, bound: Column) -> Column:
     return bound <= value
 
 
 def _cuts(context: Context, table: str, columns: Sequence[str]) -> dict[str, list[Any]]:
-    """For each column the values that cut a sample of it into parts of the same size."""
-    found: dict[str, list[Any]] = {}
+    """For each column, the values that cut a sample of it into parts of equal size."""
+    cuts: dict[str, list[Any]] = {}
     for column in columns:
         sample = context.spark.table(table).select(column).where(f"`{column}` IS NOT NULL").limit(_SAMPLE)
         values = [row[0] for row in sample.distinct().orderBy(column).collect()]
         step = max(1, -(-len(values) // 2**_RANK_BITS))
-        found[column] = values[step::step]
-    return found
+        cuts[column] = values[step::step]
+    return cuts
 
 
 JOB = Job("compact", CompactArguments, compact)

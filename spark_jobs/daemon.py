@@ -1,7 +1,7 @@
-"""Spark's Python daemon, whose workers are its forks: what the jobs' functions need is imported here, once.
+"""Spark's Python daemon, which forks the workers. It imports what they need once, before they are forked.
 
-Spark ends a worker that was idle for a minute, and starts one for each core; each would spend two seconds on imports.
-Nothing imported here may start a thread, since a fork has none of them.
+Spark starts one worker for each core and ends workers that are idle for a minute; each would spend two seconds on
+imports. Nothing imported here may start a thread: a fork does not inherit threads.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import importlib
 from pyspark.daemon import manager
 
 _USED_BY_WORKERS = (
-    "catalog.changes.reading",
-    "catalog.pipeline.medallion",
-    "catalog.tables.fileio",
-    "spark_jobs.digesting",
+    "catalog.changes.row_reader",
+    "catalog.notes.medallion",
+    "catalog.iceberg.file_io",
+    "spark_jobs.digest_workers",
 )
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`expire`: forgets snapshots by the retention of their layer, and events that are older than their table keeps them.
+"""`expire`: expires snapshots by the retention of their layer, and deletes rows older than their table keeps them.
 
-Never a snapshot that is not in the timeline yet, nor a named one: the tables see to that. Nor the one that holds a
-table's watermark.
+Keeps snapshots that are not in the timeline yet and named ones (catalog.tables does that), and the one with the table's
+watermark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from catalog.pipeline.layers import TABLES, retention_days
+from catalog.notes import TABLES, retention_days
 from spark_jobs.arguments import TABLE
 from spark_jobs.inputs import INPUTS
 from spark_jobs.job import Arguments, Context, Job, run
@@ -31,37 +31,38 @@ class ExpireArguments(Arguments):
 def expire(context: Context, arguments: ExpireArguments) -> Mapping[str, Any]:
     tables = context.lake.tables
     names = [arguments.table] if arguments.table else tables.list()
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in names:
         with context.stage(name) as stage:
-            stage.rows = _old_rows(context, name)
+            stage.rows = _delete_old_rows(context, name)
             days = retention_days(name) if arguments.older_than_days is None else arguments.older_than_days
             if days is None:
                 continue
             cutoff = int(time.time() * 1000 - days * _DAY_MS)
-            bearer = _bearer(context, name)
-            gone = tables.expire(
+            watermark = _watermark_snapshot(context, name)
+            expired = tables.expire(
                 name,
                 older_than=cutoff,
                 retain_last=arguments.retain_last,
-                keep=lambda snapshot, bearer=bearer: snapshot.snapshot_id == bearer,  # type: ignore[misc]
+                keep=lambda snapshot, watermark=watermark: snapshot.snapshot_id == watermark,  # type: ignore[misc]
             )
-            if gone.snapshots:
-                context.committed(name, None, expired=len(gone.snapshots), objects=len(gone.objects))
-            found[name] = {"snapshots": len(gone.snapshots), "objects": len(gone.objects), "rows": stage.rows}
-    return found
+            snapshots, objects = len(expired.snapshots), len(expired.objects)
+            if snapshots:
+                context.committed(name, None, expired=snapshots, objects=objects)
+            result[name] = {"snapshots": snapshots, "objects": objects, "rows": stage.rows}
+    return result
 
 
-def _bearer(context: Context, table: str) -> int | None:
-    """The newest snapshot that says which inputs the table was made from."""
+def _watermark_snapshot(context: Context, table: str) -> int | None:
+    """The newest snapshot whose summary names the inputs that the table was computed from."""
     for snapshot in context.lake.tables.history(table):
         if snapshot.summary is not None and snapshot.summary[INPUTS] is not None:
             return snapshot.snapshot_id
     return None
 
 
-def _old_rows(context: Context, table: str) -> int:
-    """Deletes the rows that their table keeps for so many days only; how many."""
+def _delete_old_rows(context: Context, table: str) -> int:
+    """Deletes the rows that are older than their table keeps them; returns how many."""
     spec = TABLES.get(table)
     if spec is None or spec.row_days is None or spec.time_column is None:
         return 0

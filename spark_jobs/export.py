@@ -1,6 +1,7 @@
-"""`export`: a table's rows as files under `exports/`, written by every worker straight to S3, with a list of digests.
+"""`export`: writes a table's rows as files below `jobs/export/`, with a list of their digests.
 
-The list is written last: where it lies the export is whole. Run again, it writes the same names.
+The workers write the files directly to S3. The list is written last: an export with a list is complete. A run with the
+same run id writes the same keys.
 """
 
 from __future__ import annotations
@@ -20,17 +21,15 @@ import pyarrow.parquet as pq
 from pydantic import Field
 from pyspark import TaskContext
 
-from catalog import places
-from catalog.errors import NotFound
-from catalog.lake import open_lake
-from catalog.settings import Settings
+from catalog import NotFound, Settings, open_lake
+from catalog.core import s3_layout
 from spark_jobs.arguments import TABLE
 from spark_jobs.job import Arguments, Context, Job, run
 from spark_jobs.session import CATALOG
 
 Format = Literal["parquet", "csv", "jsonl"]
 _COLUMNS: dict[str, Any] = {"key": pa.string(), "rows": pa.int64(), "bytes": pa.int64(), "sha256": pa.string()}
-_WRITTEN = pa.schema(_COLUMNS)
+_FILE_SCHEMA = pa.schema(_COLUMNS)
 
 
 class ExportArguments(Arguments):
@@ -39,26 +38,26 @@ class ExportArguments(Arguments):
     file_format: Format = "parquet"
     columns: list[str] = Field(default_factory=list)
     where: str | None = None
-    files: int = Field(default=0, ge=0, le=10_000, description="0: as many as Spark reads parts")
+    files: int = Field(default=0, ge=0, le=10_000, description="0: one for each of Spark's partitions")
 
 
 def export(context: Context, arguments: ExportArguments) -> Mapping[str, Any]:
     current = context.lake.tables.load(arguments.table).current_snapshot()
-    at = arguments.snapshot_id or (current.snapshot_id if current else None)
-    if at is None:
+    snapshot_id = arguments.snapshot_id or (current.snapshot_id if current else None)
+    if snapshot_id is None:
         raise NotFound(f"{arguments.table} has no rows yet: nothing to export", subject=arguments.table)
-    context.reads(arguments.table, at)
-    prefix = f"{places.JOBS}export/{arguments.table}/{context.run_id}/"
+    context.reads(arguments.table, snapshot_id)
+    prefix = f"{s3_layout.JOBS}export/{arguments.table}/{context.run_id}/"
     with context.stage("export") as stage:
-        frame = context.spark.sql(f"SELECT * FROM {CATALOG}.{arguments.table} VERSION AS OF {at}")
+        frame = context.spark.sql(f"SELECT * FROM {CATALOG}.{arguments.table} VERSION AS OF {snapshot_id}")
         frame = frame.where(arguments.where) if arguments.where else frame
         frame = frame.select(*arguments.columns) if arguments.columns else frame
         frame = frame.repartition(arguments.files) if arguments.files else frame
-        work = partial(_write, context.lake.settings, prefix, arguments.file_format)
-        files = frame.mapInArrow(work, "key string, rows bigint, bytes bigint, sha256 string").collect()
+        write = partial(_write, context.lake.settings, prefix, arguments.file_format)
+        files = frame.mapInArrow(write, "key string, rows bigint, bytes bigint, sha256 string").collect()
         stage.rows, stage.bytes = sum(file.rows for file in files), sum(file.bytes for file in files)
-    listed = sorted((file.asDict() for file in files), key=lambda file: file["key"])
-    body = {"table": arguments.table, "snapshot_id": str(at), "rows": stage.rows, "files": listed}
+    file_list = sorted((file.asDict() for file in files), key=lambda file: file["key"])
+    body = {"table": arguments.table, "snapshot_id": str(snapshot_id), "rows": stage.rows, "files": file_list}
     context.lake.s3.put_object(
         Bucket=context.lake.settings.bucket, Key=f"{prefix}files.json", Body=json.dumps(body, indent=1).encode()
     )
@@ -68,17 +67,17 @@ def export(context: Context, arguments: ExportArguments) -> Mapping[str, Any]:
 def _write(
     settings: Settings, prefix: str, kind: Format, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One object for a part, in memory until it is whole. A part without rows is none."""
-    walk = (batch for batch in batches if batch.num_rows)
-    first = next(walk, None)
+    """Writes a partition as one object, none if it has no rows. Memory: the partition."""
+    nonempty = (batch for batch in batches if batch.num_rows)
+    first = next(nonempty, None)
     if first is None:
         return
     task = TaskContext.get()
     key = f"{prefix}part-{task.partitionId() if task else 0:05d}.{kind}"
-    rows, body = _body(kind, first.schema, chain([first], walk))
+    rows, body = _body(kind, first.schema, chain([first], nonempty))
     open_lake(settings).s3.put_object(Bucket=settings.bucket, Key=key, Body=body)
-    found = {"key": key, "rows": rows, "bytes": len(body), "sha256": sha256(body).hexdigest()}
-    yield pa.RecordBatch.from_pylist([found], schema=_WRITTEN)
+    file = {"key": key, "rows": rows, "bytes": len(body), "sha256": sha256(body).hexdigest()}
+    yield pa.RecordBatch.from_pylist([file], schema=_FILE_SCHEMA)
 
 
 def _body(kind: Format, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[int, bytes]:

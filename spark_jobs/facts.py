@@ -1,24 +1,22 @@
-"""The facts of all units of a table at once, in Spark SQL: what catalog.pipeline.facts gathers for a few of them."""
+"""The facts of all units of a table, in Spark SQL. catalog.notes.facts gathers the same for a few units."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from catalog.pipeline.facts import CONCEPTS, EVENTS, GRAPH, METRICS, NOTES, RAW_CLIPS, RAW_EVENTS, RAW_NOTES
-from catalog.pipeline.layers import TableSpec
-from catalog.pipeline.medallion import CLIP
+from catalog.notes import CLIP, CONCEPTS, EVENTS, GRAPH, METRICS, NOTES, RAW_CLIPS, RAW_EVENTS, RAW_NOTES, TableSpec
 
 
-def all_facts(spec: TableSpec, places: Mapping[str, str]) -> str:
-    """A query for the facts of every unit. `places`: each input as SQL names it, pinned to its snapshot."""
-    return _QUERIES[spec.table].format_map(_Places(places))
+def all_facts(spec: TableSpec, relations: Mapping[str, str]) -> str:
+    """A query for the facts of every unit. `relations`: each input as SQL, at its pinned snapshot."""
+    return _QUERIES[spec.table].format_map(_Relations(relations))
 
 
-class _Places(dict[str, str]):
-    """`{NOTES}` in a query is the place of the input of that name."""
+class _Relations(dict[str, str]):
+    """`{NOTES}` in a query stands for the relation of the input NOTES."""
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        super().__init__({name: places[table] for name, table in _NAMES.items() if table in places})
+    def __init__(self, relations: Mapping[str, str]) -> None:
+        super().__init__({name: relations[table] for name, table in _NAMES.items() if table in relations})
         self["CLIP"] = CLIP
 
 

@@ -1,6 +1,6 @@
-"""Java lists asked as a whole: a call into the JVM may take a millisecond, and a table has thousands of files.
+"""Java lists with bulk operations: a call into the JVM may take a millisecond, and a table has thousands of files.
 
-A method of every item is a few calls here, however many items there are: the JVM makes the rest by itself.
+Calling a method on every item takes a few calls into the JVM, however many items there are.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-_MAP, _TAKE = "java.util.function.UnaryOperator", "java.util.function.Consumer"
+_UNARY_OPERATOR, _CONSUMER = "java.util.function.UnaryOperator", "java.util.function.Consumer"
 _COLLECTION = "java.util.Collection"
 
 
 class JavaList:
-    """A list on the Java side; `java` is the list itself, for what takes one."""
+    """A list in the JVM; `java` is the py4j object, to pass to Java methods."""
 
     def __init__(self, spark: SparkSession, java: Any = None) -> None:
         self._spark = spark
@@ -25,79 +25,79 @@ class JavaList:
 
     @classmethod
     def of(cls, spark: SparkSession, iterable: Any) -> JavaList:
-        """All that a Java iterable gives."""
-        found = cls(spark)
-        # By reflection: py4j does not find what an unnamed class has from its interface.
-        walk = found._method("java.lang.Iterable", "forEach", _TAKE)
-        walk.invoke(iterable, found._array("Object", found._filling("add", "java.lang.Object")))
-        return found
+        """The items of a Java iterable."""
+        items = cls(spark)
+        # By reflection: py4j does not find the interface methods of an anonymous class.
+        for_each = items._method("java.lang.Iterable", "forEach", _CONSUMER)
+        for_each.invoke(iterable, items._array("Object", items._appender("add", "java.lang.Object")))
+        return items
 
     def __len__(self) -> int:
         return int(self.java.size())
 
     def each(self, owner: str, method: str) -> JavaList:
-        """What the method without arguments of the class or interface `owner` answers for each item."""
+        """The result of a method without arguments, of the class or interface `owner`, for each item."""
         return self._mapped(self._handle(owner, method))
 
     def flat(self) -> JavaList:
-        """The items of its items, which are lists."""
-        found = JavaList(self._spark)
-        self.java.forEach(found._filling("addAll", _COLLECTION))
-        return found
+        """The items of the items, which are lists."""
+        items = JavaList(self._spark)
+        self.java.forEach(items._appender("addAll", _COLLECTION))
+        return items
 
-    def at(self, places: Collection[int]) -> JavaList:
-        """The items at these places, in their order: a few calls for each run of neighbours."""
-        if len(places) == len(self):
+    def at(self, positions: Collection[int]) -> JavaList:
+        """The items at these distinct positions, in ascending order: a few calls for each run of adjacent positions."""
+        if len(positions) == len(self):
             return self
-        found = JavaList(self._spark)
-        for start, end in runs(places):
-            found.java.addAll(self.java.subList(start, end))
-        return found
+        items = JavaList(self._spark)
+        for start, end in runs(positions):
+            items.java.addAll(self.java.subList(start, end))
+        return items
 
     def texts(self) -> list[str]:
-        """The items as text, all in one answer."""
+        """The items as text, transferred in one call."""
         if not len(self):
             return []
-        between = uuid.uuid4().hex  # stands in no item
-        texts = self._mapped(self._handle("java.util.Objects", "toString", "java.lang.Object"))  # one may be null
-        return str(self._jvm.java.lang.String.join(between, texts.java)).split(between)
+        separator = uuid.uuid4().hex  # occurs in no item
+        texts = self._mapped(self._handle("java.util.Objects", "toString", "java.lang.Object"))  # an item may be null
+        return str(self._jvm.java.lang.String.join(separator, texts.java)).split(separator)
 
     def _mapped(self, handle: Any) -> JavaList:
-        found = JavaList(self._spark, self._jvm.java.util.ArrayList(self.java))
-        found.java.replaceAll(self._function(_MAP, handle))
-        return found
+        results = JavaList(self._spark, self._jvm.java.util.ArrayList(self.java))
+        results.java.replaceAll(self._function(_UNARY_OPERATOR, handle))
+        return results
 
-    def _filling(self, method: str, parameter: str) -> Any:
-        """A consumer that puts what it is given into this list."""
-        return self._function(_TAKE, self._handle(_COLLECTION, method, parameter).bindTo(self.java))
+    def _appender(self, method: str, parameter: str) -> Any:
+        """A Java Consumer that adds its argument to this list."""
+        return self._function(_CONSUMER, self._handle(_COLLECTION, method, parameter).bindTo(self.java))
 
     def _function(self, kind: str, handle: Any) -> Any:
         return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(self._class(kind), handle)
 
     def _handle(self, owner: str, method: str, *parameters: str) -> Any:
-        found = self._method(owner, method, *parameters)
-        return self._jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(found)
+        reflected = self._method(owner, method, *parameters)
+        return self._jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(reflected)
 
     def _method(self, owner: str, method: str, *parameters: str) -> Any:
         return self._class(owner).getMethod(method, self._array("Class", *map(self._class, parameters)))
 
     def _array(self, kind: str, *items: Any) -> Any:
         gateway: Any = self._spark.sparkContext._gateway
-        found = gateway.new_array(getattr(self._jvm.java.lang, kind), len(items))
-        for at, item in enumerate(items):
-            found[at] = item
-        return found
+        array = gateway.new_array(getattr(self._jvm.java.lang, kind), len(items))
+        for position, item in enumerate(items):
+            array[position] = item
+        return array
 
     def _class(self, name: str) -> Any:
         return self._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
 
 
-def runs(places: Iterable[int]) -> list[tuple[int, int]]:
-    """The places as half-open ranges, in order."""
-    found: list[tuple[int, int]] = []
-    for place in sorted(set(places)):
-        if found and found[-1][1] == place:
-            found[-1] = (found[-1][0], place + 1)
+def runs(positions: Iterable[int]) -> list[tuple[int, int]]:
+    """The positions as half-open ranges, in order."""
+    ranges: list[tuple[int, int]] = []
+    for position in sorted(set(positions)):
+        if ranges and ranges[-1][1] == position:
+            ranges[-1] = (ranges[-1][0], position + 1)
         else:
-            found.append((place, place + 1))
-    return found
+            ranges.append((position, position + 1))
+    return ranges

@@ -1,4 +1,4 @@
-"""Lineage as OpenLineage's run events: which snapshots went in, which came out. Values only; the job keeps them."""
+"""Lineage as OpenLineage run events: the snapshots that a job read and wrote. The job's report contains them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Event = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table at a snapshot; None: it had none."""
+    """A table at a snapshot; None: the table had no snapshot."""
 
     table: str
     snapshot_id: int | None
@@ -33,7 +33,7 @@ def run_event(
     inputs: Sequence[Dataset],
     outputs: Sequence[Dataset],
 ) -> dict[str, Any]:
-    """One event. The standard wants a UUID for a run: it is derived from ours, the same for all events of the run."""
+    """One event. OpenLineage requires a UUID for a run: it is derived from our run id, the same for all its events."""
     return {
         "eventType": kind,
         "eventTime": datetime.fromtimestamp(at, UTC).isoformat(),
@@ -41,17 +41,17 @@ def run_event(
         "schemaURL": SCHEMA,
         "run": {"runId": str(uuid5(_RUNS, run_id))},
         "job": {"namespace": f"s3://{bucket}", "name": job},
-        "inputs": [_dataset(one, bucket) for one in inputs],
-        "outputs": [_dataset(one, bucket) for one in outputs],
+        "inputs": [_dataset(dataset, bucket) for dataset in inputs],
+        "outputs": [_dataset(dataset, bucket) for dataset in outputs],
     }
 
 
-def _dataset(one: Dataset, bucket: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"namespace": f"s3://{bucket}", "name": one.table, "facets": {}}
-    if one.snapshot_id is not None:
-        found["facets"]["version"] = {
+def _dataset(dataset: Dataset, bucket: str) -> dict[str, Any]:
+    value: dict[str, Any] = {"namespace": f"s3://{bucket}", "name": dataset.table, "facets": {}}
+    if dataset.snapshot_id is not None:
+        value["facets"]["version"] = {
             "_producer": PRODUCER,
             "_schemaURL": VERSION_FACET,
-            "datasetVersion": str(one.snapshot_id),
+            "datasetVersion": str(dataset.snapshot_id),
         }
-    return found
+    return value

@@ -1,8 +1,8 @@
-"""`maintain`: what keeps a table quick and its bucket clean without touching a row.
+"""`maintain`: keeps a table fast and its bucket clean without changing a row.
 
-remove_orphans     objects below the table that no snapshot knows, once they are old enough to be nobody's work
-rewrite_manifests  many small manifests into few
-analyze            distinct values of each column, for planners (a Puffin file beside the metadata)
+remove_orphans     removes objects below the table that no snapshot refers to and that are old enough to be abandoned
+rewrite_manifests  merges small manifests
+analyze            counts the distinct values of each column, for planners (a Puffin file beside the metadata)
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ _LISTING = "strandline_listing"
 class MaintainArguments(Arguments):
     table: str = Field(pattern=TABLE)
     do: list[Literal["remove_orphans", "rewrite_manifests", "analyze"]] = Field(min_length=1)
-    older_than_days: float = Field(default=3.0, ge=1.0, description="of orphans: younger ones may be a write under way")
-    dry_run: bool = Field(default=False, description="of orphans: only tell")
+    older_than_days: float = Field(
+        default=3.0, ge=1.0, description="of orphans: younger ones may belong to a running write"
+    )
+    dry_run: bool = Field(default=False, description="of orphans: only list them")
 
 
 def maintain(context: Context, arguments: MaintainArguments) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
-    for what in dict.fromkeys(arguments.do):
-        with context.stage(what):
-            found[what] = _WORK[what](context, arguments)
-    return found
+    results: dict[str, Any] = {}
+    for action in dict.fromkeys(arguments.do):
+        with context.stage(action):
+            results[action] = _ACTIONS[action](context, arguments)
+    return results
 
 
 def _remove_orphans(context: Context, arguments: MaintainArguments) -> list[str]:
-    """S3 is listed here and not by Spark, which would need a Hadoop file system for it."""
+    """Lists S3 on the driver: Spark would need a Hadoop file system for it."""
     location = context.lake.tables.load(arguments.table).location()
     url = urlparse(location)
     pages = context.lake.s3.get_paginator("list_objects_v2").paginate(
         Bucket=url.netloc, Prefix=url.path.strip("/") + "/"
     )
-    listed = [
-        (f"s3://{url.netloc}/{found['Key']}", found["LastModified"])
+    objects = [
+        (f"s3://{url.netloc}/{listed['Key']}", listed["LastModified"])
         for page in pages
-        for found in page.get("Contents", ())
+        for listed in page.get("Contents", ())
     ]
     spark = context.spark
-    spark.createDataFrame(listed, "file_path string, last_modified timestamp").createOrReplaceTempView(_LISTING)
+    spark.createDataFrame(objects, "file_path string, last_modified timestamp").createOrReplaceTempView(_LISTING)
     limit = datetime.now(UTC) - timedelta(days=arguments.older_than_days)
     rows = spark.sql(
         f"CALL {CATALOG}.system.remove_orphan_files(table => '{arguments.table}', file_list_view => '{_LISTING}', "
@@ -76,7 +78,7 @@ def _analyze(context: Context, arguments: MaintainArguments) -> str | None:
     return str(row.statistics_file)
 
 
-_WORK: dict[str, Callable[[Context, MaintainArguments], Any]] = {
+_ACTIONS: dict[str, Callable[[Context, MaintainArguments], Any]] = {
     "remove_orphans": _remove_orphans,
     "rewrite_manifests": _rewrite_manifests,
     "analyze": _analyze,

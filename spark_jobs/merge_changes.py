@@ -1,7 +1,7 @@
-"""`merge_changes`: one table follows another by its change feed. Both have the same key; deletes follow too.
+"""`merge_changes`: applies the changes of one table to another with the same key, deletes included.
 
-The target's own commits say how far it has come, so a run that was killed goes on without doing anything twice. What
-is too much to follow row by row is copied whole, to the same rows.
+The target's commits contain its watermark, so a run after a crash applies nothing twice. Too many changes to apply row
+by row are not applied: the source is copied instead, with the same result.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import pyarrow as pa
 from pydantic import Field
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from catalog import Invalid, NotFound
 from catalog.changes import net_changes
-from catalog.errors import Invalid, NotFound
-from catalog.pipeline.layers import TableSpec
-from catalog.tables.requests import key_of
-from spark_jobs import inputs as feeding
-from spark_jobs import outputs as writing
+from catalog.notes import TableSpec
+from catalog.tables import table_key
 from spark_jobs.arguments import TABLE
-from spark_jobs.inputs import MOST_ROWS, Inputs, TooMuch
+from spark_jobs.inputs import MAX_ROWS, Inputs, TooManyChanges, input_summary, moved_rows, watermark
 from spark_jobs.job import Arguments, Context, Job, run
+from spark_jobs.outputs import overwrite, replace_rows
 from spark_jobs.session import CATALOG
 
 
 class MergeArguments(Arguments):
     source: str = Field(pattern=TABLE)
-    target: str = Field(pattern=TABLE, description="made like the source if it is not there")
+    target: str = Field(pattern=TABLE, description="created like the source if it does not exist")
     full: bool = False
 
 
@@ -38,38 +37,40 @@ def merge_changes(context: Context, arguments: MergeArguments) -> Mapping[str, A
     until = inputs.pinned[source]
     context.reads(source, until)
     loaded = lake.tables.load(source)
-    key = key_of(lake.tables.catalogue.load(source))
+    key = table_key(lake.tables.catalogue.load(source))
     if not key:
-        raise Invalid(f"{source} has no key, so its changes cannot be told apart: set one with alter", subject=source)
+        raise Invalid(
+            f"{source} has no key, so its changes cannot be applied by key: set one with alter", subject=source
+        )
     schema = schema_to_pyarrow(loaded.schema(), include_field_ids=False)
     try:
-        known = lake.tables.load(target)
+        target_table = lake.tables.load(target)
     except NotFound:
-        kept = {"write.format.default": loaded.properties.get("write.format.default", "parquet")}
-        known = lake.tables.create(target, loaded.schema(), mode="mor", key=key, properties=kept)
-    missing = [name for name in schema.names if name not in known.schema().column_names]
+        properties = {"write.format.default": loaded.properties.get("write.format.default", "parquet")}
+        target_table = lake.tables.create(target, loaded.schema(), mode="mor", key=key, properties=properties)
+    missing = [name for name in schema.names if name not in target_table.schema().column_names]
     if missing:
         lake.tables.alter(target, add={name: loaded.schema().find_field(name).field_type for name in missing})
-    said = feeding.summary(inputs.pinned, context.run_id)
+    summary = input_summary(inputs.pinned, context.run_id)
     with context.stage("merge") as stage:
-        since = None if arguments.full else feeding.watermark(known)
+        since = None if arguments.full else watermark(target_table)
         if until is None or (since is not None and since == inputs.pinned):
             return {"how": "nothing new", "rows": 0}
         try:
             from_snapshot = None if since is None else since.get(source)
             if from_snapshot is None:
-                raise TooMuch("it has no watermark")
-            if feeding.moved_rows(loaded, from_snapshot, until) > MOST_ROWS:
-                raise TooMuch("too many rows moved")
+                raise TooManyChanges("it has no watermark")
+            if moved_rows(loaded, from_snapshot, until) > MAX_ROWS:
+                raise TooManyChanges("too many rows are in added or removed files")
             changes = net_changes(loaded, from_snapshot, until)
-        except TooMuch as reason:
+        except TooManyChanges as reason:
             frame = context.spark.sql(f"SELECT * FROM {CATALOG}.{source} VERSION AS OF {until}")
-            snapshot = writing.make_anew(frame, lake, target, said)
+            snapshot = overwrite(frame, lake, target, summary)
             context.committed(target, snapshot)
             return {"how": "copied", "why": str(reason)}
         spec = TableSpec(target.partition(".")[2], schema, key, key[0])
         before, after = (_rows(changes.changes, side) for side in ("before", "after"))
-        snapshot, stage.rows = writing.mend(lambda: context.spark, lake, target, spec, before, after, said)
+        snapshot, stage.rows = replace_rows(lambda: context.spark, lake, target, spec, before, after, summary)
         context.committed(target, snapshot, rows=stage.rows)
         return {"how": "merged", "rows": stage.rows}
 

@@ -1,7 +1,7 @@
-"""A step's output: made anew by Spark in one commit, or mended for some units in one commit of only what differs.
+"""A step's output: overwritten by Spark in one commit, or updated in one commit that replaces the rows that differ.
 
-Every commit carries its watermark. Mending goes through the lake's own tables, a few requests; a table in another
-format than Parquet is mended by Spark's MERGE.
+Every commit carries its watermark. Updates go through catalog.tables, with a few requests; a table in another format
+than Parquet is updated by Spark's MERGE.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
-from catalog.lake import Lake
-from catalog.pipeline.layers import TableSpec
-from catalog.tables.commits import new_token
-from catalog.tables.deltas import Delta
-from catalog.tables.rows import check_rows
-from catalog.tables.writes import Planner
+from catalog import Lake
+from catalog.notes import TableSpec
+from catalog.tables import Delta, WritePlanner, check_rows, new_token
 
 Row = dict[str, Any]
 
 
-def existing(lake: Lake, table: str, spec: TableSpec, units: set[Any]) -> list[Row]:
-    """The rows that the table has for these units now."""
+def rows_of_units(lake: Lake, table: str, spec: TableSpec, units: set[Any]) -> list[Row]:
+    """The table's current rows of these units."""
     if lake.tables.load(table).current_snapshot() is None:
         return []
-    found = lake.tables.scan(table)
+    scanned = lake.tables.scan(table)
     texts = pa.array([str(unit) for unit in units], pa.string())
-    rows: list[Row] = found.filter(pc.is_in(found[spec.unit], value_set=texts)).select(spec.schema.names).to_pylist()
+    rows: list[Row] = (
+        scanned.filter(pc.is_in(scanned[spec.unit], value_set=texts)).select(spec.schema.names).to_pylist()
+    )
     return rows
 
 
-def mend(
+def replace_rows(
     session: Callable[[], SparkSession],
     lake: Lake,
     table: str,
@@ -45,37 +44,37 @@ def mend(
     after: Sequence[Row],
     summary: Mapping[str, str],
 ) -> tuple[int | None, int]:
-    """Replaces rows `before` by rows `after`, by key, in one commit; the snapshot and how many rows differed.
+    """Replaces the rows `before` by the rows `after`, by key, in one commit.
 
-    `session` is asked for only if the table is not in Parquet. Nothing to change is a commit as well, an empty one: it
-    carries the watermark on.
+    Returns its snapshot and how many rows differed. Calls `session` only if the table is not in Parquet.
+    Commits even if no row differs, to advance the watermark.
     """
     key = spec.key
     old = {tuple(row[name] for name in key): row for row in before}
     new = {tuple(row[name] for name in key): row for row in after}
-    fresh = [row for identity, row in new.items() if old.get(identity) != row]
-    gone = [identity for identity, row in old.items() if new.get(identity) != row]
+    added = [row for identity, row in new.items() if old.get(identity) != row]
+    removed = [identity for identity, row in old.items() if new.get(identity) != row]
     loaded = lake.tables.load(table)
-    if loaded.properties.get("write.format.default", "parquet") != "parquet" and (fresh or gone):
+    if loaded.properties.get("write.format.default", "parquet") != "parquet" and (added or removed):
         return _merge(
-            session(), lake, table, spec, fresh, [identity for identity in gone if identity not in new], summary
+            session(), lake, table, spec, added, [identity for identity in removed if identity not in new], summary
         )
-    arrow = pa.Table.from_pylist(fresh, schema=spec.schema)
+    arrow = pa.Table.from_pylist(added, schema=spec.schema)
     key_schema = pa.schema([spec.schema.field(name) for name in key])
-    keys = pa.Table.from_pylist([dict(zip(key, identity, strict=True)) for identity in gone], schema=key_schema)
+    keys = pa.Table.from_pylist([dict(zip(key, identity, strict=True)) for identity in removed], schema=key_schema)
     keys = pa.concat_tables([keys, arrow.select(list(key))])
 
-    def plan(planner: Planner) -> Delta:
+    def plan(planner: WritePlanner) -> Delta:
         if not keys.num_rows:
             return Delta()
         rows = check_rows(planner.version.schema, arrow, table=table) if arrow.num_rows else None
-        wanted = keys.cast(schema_to_pyarrow(planner.version.schema.select(*key), include_field_ids=False))
-        return planner.replace_keys(wanted, key, rows)
+        typed_keys = keys.cast(schema_to_pyarrow(planner.version.schema.select(*key), include_field_ids=False))
+        return planner.replace_keys(typed_keys, key, rows)
 
     _, snapshot, _ = lake.tables.committer.write(
-        table, plan, tokens={new_token(): len(fresh)}, insist=True, properties=summary
+        table, plan, tokens={new_token(): len(added)}, commit_empty=True, properties=summary
     )
-    return snapshot.snapshot_id if snapshot else None, len(fresh) + sum(identity not in new for identity in gone)
+    return snapshot.snapshot_id if snapshot else None, len(added) + sum(identity not in new for identity in removed)
 
 
 def _merge(
@@ -83,28 +82,28 @@ def _merge(
     lake: Lake,
     table: str,
     spec: TableSpec,
-    fresh: Sequence[Row],
+    added: Sequence[Row],
     removed: Sequence[tuple[Any, ...]],
     summary: Mapping[str, str],
 ) -> tuple[int | None, int]:
-    schema = pa.schema([*spec.schema, pa.field("__gone", pa.bool_())])
-    tombstones = [{**dict(zip(spec.key, identity, strict=True)), "__gone": True} for identity in removed]
-    staged = pa.Table.from_pylist([*({**row, "__gone": False} for row in fresh), *tombstones], schema=schema)
-    spark.createDataFrame(staged).createOrReplaceTempView("mended")
+    schema = pa.schema([*spec.schema, pa.field("__deleted", pa.bool_())])
+    tombstones = [{**dict(zip(spec.key, identity, strict=True)), "__deleted": True} for identity in removed]
+    staged = pa.Table.from_pylist([*({**row, "__deleted": False} for row in added), *tombstones], schema=schema)
+    spark.createDataFrame(staged).createOrReplaceTempView("updated_rows")
     on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in spec.key)
     sets = ", ".join(f"t.`{name}` = s.`{name}`" for name in spec.schema.names)
     names, values = (", ".join(f"{p}`{n}`" for n in spec.schema.names) for p in ("", "s."))
     with snapshot_properties(spark, summary):
         spark.sql(
-            f"MERGE INTO {table} t USING mended s ON {on} WHEN MATCHED AND s.__gone THEN DELETE "
+            f"MERGE INTO {table} t USING updated_rows s ON {on} WHEN MATCHED AND s.__deleted THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {sets} "
-            f"WHEN NOT MATCHED AND NOT s.__gone THEN INSERT ({names}) VALUES ({values})"
+            f"WHEN NOT MATCHED AND NOT s.__deleted THEN INSERT ({names}) VALUES ({values})"
         )
-    return head(lake, table), len(fresh) + len(removed)
+    return head(lake, table), len(added) + len(removed)
 
 
-def make_anew(frame: DataFrame, lake: Lake, table: str, summary: Mapping[str, str]) -> int | None:
-    """The frame's rows instead of all that the table has, in one commit."""
+def overwrite(frame: DataFrame, lake: Lake, table: str, summary: Mapping[str, str]) -> int | None:
+    """Replaces all rows of the table by the frame's, in one commit; returns its snapshot."""
     writer = frame.writeTo(table).option("check-nullability", "false")
     for name, value in summary.items():
         writer = writer.option(f"snapshot-property.{name}", value)
@@ -114,18 +113,19 @@ def make_anew(frame: DataFrame, lake: Lake, table: str, summary: Mapping[str, st
 
 @contextmanager
 def snapshot_properties(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
-    """Within the block every commit by SQL carries these; nullable columns may fill required ones."""
-    named = {f"spark.sql.iceberg.snapshot-property.{name}": value for name, value in summary.items()}
-    named["spark.sql.iceberg.check-nullability"] = "false"
-    for name, value in named.items():
+    """In the block, every commit by SQL has these summary properties, and nullable columns may fill required ones."""
+    conf = {f"spark.sql.iceberg.snapshot-property.{name}": value for name, value in summary.items()}
+    conf["spark.sql.iceberg.check-nullability"] = "false"
+    for name, value in conf.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name in named:
+        for name in conf:
             spark.conf.unset(name)
 
 
 def head(lake: Lake, table: str) -> int | None:
-    found = lake.tables.load(table).current_snapshot()
-    return found.snapshot_id if found else None
+    """The id of the table's current snapshot."""
+    snapshot = lake.tables.load(table).current_snapshot()
+    return snapshot.snapshot_id if snapshot else None

@@ -1,7 +1,8 @@
-"""The multiset digest of a frame's rows (catalog.changes.multiset), taken in one pass, or as they flow to a writer.
+"""The rows digest of a frame (catalog.changes.multiset), computed in a pass of its own or while the rows are written.
 
-Rows go to the Python workers as Arrow, where the one implementation of the row digest is (digesting.py): as SQL it was
-slower. What comes back is a handful of numbers for a batch. Files can be read by the workers themselves.
+Spark sends the rows as Arrow to its Python workers, which use the only implementation of the row digest
+(digest_workers.py) and return 4 KB for each batch; an implementation in SQL was slower. Workers can also read files
+themselves.
 """
 
 from __future__ import annotations
@@ -16,59 +17,61 @@ from pyiceberg.table import Table
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql.functions import arrow_udf, col, expr
 
-from catalog.changes.multiset import RowsDigest
-from spark_jobs.digesting import NAMES, WrittenFiles, digests_of, first_of_batch
+from catalog.changes import RowsDigest
+from spark_jobs.digest_workers import WrittenFiles, digests_of, first_of_batch
 
-_SUMS = "__strandline_sums"
-_TYPE = ", ".join(f"{name} bigint" for name in NAMES)
-_PAST: Any = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
+_DIGEST = "__strandline_digest"
+_TYPE = "rows bigint, state binary"
+_NO_HISTORY: Any = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
 
 
 def digest(frame: DataFrame, schema: pa.Schema) -> RowsDigest:
-    """The digest of a frame's rows: one pass over them. `schema`: its columns with their field ids."""
-    # Under plain names: mapInArrow cannot take every one that a column may have.
-    chosen = frame.select(*(_column(name).alias(f"c{at}") for at, name in enumerate(schema.names)))
-    parts = chosen.mapInArrow(partial(digests_of, schema), _TYPE).collect()
+    """The rows digest of a frame: one pass over its rows. `schema`: its columns with their field ids."""
+    # Renamed to c0, c1, …: mapInArrow does not accept every column name.
+    renamed = frame.select(*(_column(name).alias(f"c{at}") for at, name in enumerate(schema.names)))
+    parts = renamed.mapInArrow(partial(digests_of, schema), _TYPE).collect()
     return RowsDigest.sum(RowsDigest.parse(part.asDict()) for part in parts)
 
 
-def watched(frame: DataFrame, schema: pa.Schema, into: Observation) -> DataFrame:
-    """The frame as it is, whose rows are digested when they are read; `seen` says the outcome afterwards.
+def with_digest(frame: DataFrame, schema: pa.Schema, observation: Observation) -> DataFrame:
+    """The same frame, whose rows are digested while they are read; `observed_digest` returns the result afterwards.
 
-    Rows that are read twice count twice. Sums are exact up to 2**31 rows; then Spark's ANSI mode stops with an
-    overflow rather than a wrong sum.
+    Rows that are read twice count twice. The driver's memory holds 4 KB for each Arrow batch (10,000 rows by default).
     """
 
-    def sums(*columns: pa.Array) -> pa.Array:
+    def batch_digest(*columns: pa.Array) -> pa.Array:
         return first_of_batch(schema, columns)
 
-    of_batch: Any = arrow_udf(sums, _TYPE)
-    marked = frame.withColumn(_SUMS, of_batch(*map(_column, schema.names)))
-    totals = [expr(f"sum({_SUMS}.{name})").alias(name) for name in NAMES]
-    return marked.observe(into, *totals).drop(_SUMS)
+    as_column: Any = arrow_udf(batch_digest, _TYPE)
+    digested = frame.withColumn(_DIGEST, as_column(*map(_column, schema.names)))
+    rows, states = expr(f"sum({_DIGEST}.rows)").alias("rows"), expr(f"collect_list({_DIGEST}.state)").alias("states")
+    return digested.observe(observation, rows, states).drop(_DIGEST)
 
 
 def digest_files(
     spark: SparkSession, table: Table, schema: Schema, files: Sequence[tuple[str, str, int]]
 ) -> RowsDigest:
-    """The digest of all rows in data files of a table: path, format and partition spec of each.
+    """The rows digest of data files of a table, given by path, format and partition spec id.
 
-    Each is read by one task, straight from the store by Arrow: no row passes through the JVM, and no worker asks the
+    One task reads each file, from S3 by Arrow: no row passes through the JVM, and no worker makes a request to the
     catalog. Memory: a row group.
     """
     if not files:
         return RowsDigest()
-    metadata = table.metadata.model_copy(update=_PAST)
+    metadata = table.metadata.model_copy(update=_NO_HISTORY)
     written = WrittenFiles(
         metadata.model_dump_json(), schema.model_dump_json(), dict(table.io.properties), tuple(files)
     )
-    numbers = spark.range(0, len(files), 1, len(files))  # a task for each
+    numbers = spark.range(0, len(files), 1, len(files))  # one task for each file
     parts = numbers.mapInArrow(written.digests, _TYPE).collect()
     return RowsDigest.sum(RowsDigest.parse(part.asDict()) for part in parts)
 
 
-def seen(observation: Observation) -> RowsDigest:
-    return RowsDigest.parse(observation.get)
+def observed_digest(observation: Observation) -> RowsDigest:
+    """What `with_digest` observed. NULL, Spark's sum over no rows, counts as 0."""
+    observed = observation.get
+    total = RowsDigest.sum(RowsDigest.parse({"rows": 0, "state": state}) for state in observed["states"])
+    return RowsDigest(int(observed["rows"] or 0), total.state)
 
 
 def _column(name: str) -> Column:

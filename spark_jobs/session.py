@@ -1,8 +1,7 @@
-"""The one way to a Spark session: Iceberg over the Glue catalog, the same on EMR Serverless and on a laptop.
+"""Spark sessions: Iceberg over the Glue catalog, the same on EMR Serverless and on a laptop.
 
-`catalog_conf` is what every session needs, `local_conf` what a machine that is not EMR needs in its place.
-Nothing is written to a local disk: what Spark must put into files goes to memory (tmpfs) and is gone when the
-session ends.
+`catalog_conf` is the configuration of every session, `local_conf` what a machine other than EMR needs in addition.
+Nothing is written to a local disk: Spark's files are in memory (tmpfs) and are removed when the session ends.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog import places
-from catalog.errors import Conflict, Unavailable
-from spark_jobs import versions
+from catalog import Conflict, Unavailable
+from catalog.core import s3_layout
+from spark_jobs import releases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog.settings import Settings
+    from catalog import Settings
 
 CATALOG = "lake"
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS_DIRECTORY = ROOT / "build" / "jars"
-TMPFS = Path("/dev/shm")  # noqa: S108 - memory is the point
+TMPFS = Path("/dev/shm")  # noqa: S108 - memory on purpose
 _SCRATCH = "strandline-spark-"
-_JUST_MADE = 60.0  # seconds: one that is not locked yet must not be taken for one left behind
+_MIN_AGE_S = 60.0  # a younger directory may belong to a process that has not locked it yet
 
-# No perf data: the JVM would map a file under /tmp for it. The log settings silence an archive that no longer fits,
-# which costs only time.
+# No perf data: the JVM would map a file under /tmp for it. The log settings hide warnings about a class archive that no
+# longer matches, which only costs time.
 _JVM_FLAGS = "-XX:-UsePerfData -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off -Duser.timezone=UTC"
-# A local session mostly lives for seconds: the first compiler tier alone halves its start, and its later speed.
+# Most local sessions live for seconds: using only the first compiler tier halves the start time, and the later speed.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """What a session needs on any engine. Credentials are the SDK's business: a role, or the environment."""
+    """The configuration on every engine. The SDK finds credentials: a role, or the environment."""
     catalog = f"spark.sql.catalog.{CATALOG}"
     conf = {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -57,7 +56,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
         f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        f"{catalog}.warehouse": f"s3://{settings.bucket}/{places.TABLES.rstrip('/')}",
+        f"{catalog}.warehouse": f"s3://{settings.bucket}/{s3_layout.TABLES.rstrip('/')}",
         f"{catalog}.client.region": settings.region,
         f"{catalog}.cache-enabled": "false",  # a cached table would hide the commits of every other writer
     }
@@ -71,14 +70,14 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def local_conf(scratch: Path, *, long_lived: bool = False) -> dict[str, str]:
-    """What stands in for EMR here: its jars, and a directory in memory for all that Spark writes."""
+    """What a local session needs in addition: EMR's jars, and a directory in memory for Spark's files."""
     flags = f"{_JVM_FLAGS} -Djava.io.tmpdir={scratch}" + ("" if long_lived else f" {_SHORT_LIVED}")
     if (archive := class_archive()).exists():
         flags += f" -XX:SharedArchiveFile={archive}"
     return {
         "spark.master": "local[2]",
-        # The class path, not spark.jars: that would copy 112 MB into the scratch directory at every start,
-        # and its class loader cannot use the archive.
+        # Not spark.jars, which would copy 112 MB into the scratch directory at every start, and whose class loader
+        # cannot use the class archive.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, local_jars())),
         "spark.driver.extraJavaOptions": flags,
         "spark.driver.host": "127.0.0.1",
@@ -93,7 +92,7 @@ def local_conf(scratch: Path, *, long_lived: bool = False) -> dict[str, str]:
 
 
 def local_environment(scratch: Path) -> dict[str, str]:
-    """Variables of a local driver: its workers' Python, and the launcher's own JVM kept off the disk."""
+    """Environment of a local driver: its workers' Python, and options that keep the launcher's JVM off the disk."""
     return {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -103,26 +102,26 @@ def local_environment(scratch: Path) -> dict[str, str]:
 
 
 def local_jars() -> list[Path]:
-    """Order matters to the class archive, so it is that of `versions.JARS`."""
-    jars = [JARS_DIRECTORY / jar.file_name for jar in versions.JARS]
+    """The jars in the order of `releases.JARS`, on which the class archive depends."""
+    jars = [JARS_DIRECTORY / jar.file_name for jar in releases.JARS]
     if missing := [jar.name for jar in jars if not jar.exists()]:
-        raise Unavailable(f"{' and '.join(missing)} not in {JARS_DIRECTORY}: run `make setup`, which fetches them")
+        raise Unavailable(f"{' and '.join(missing)} not in {JARS_DIRECTORY}: run `make setup` to download them")
     return jars
 
 
 def class_archive() -> Path:
-    """Where Spark's classes, parsed once, are kept for this very Java and these jars; it may not exist."""
+    """The path of the class archive (parsed Spark classes) for this Java and these jars; it may not exist."""
     java = shutil.which("java", path=_java_path()) or "java"
     release = Path(java).resolve().parents[1] / "release"
     java_build = release.read_text() if release.exists() else str(release)
     pyspark = find_spec("pyspark")
     classes = [Path(pyspark.origin)] if pyspark and pyspark.origin else []
-    # The JVM refuses an archive whose jars were touched since, so their times are part of its name.
+    # The JVM rejects an archive if its jars were modified since, so their times are part of the name.
     times = [path.stat().st_mtime_ns for path in (*classes, *local_jars())]
-    made_of = (
-        f"{versions.SPARK} {versions.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {_SHORT_LIVED} {java_build}".encode()
+    fingerprint = (
+        f"{releases.SPARK} {releases.ICEBERG} {sys.prefix} {times} {_JVM_FLAGS} {_SHORT_LIVED} {java_build}".encode()
     )
-    return ROOT / "build" / f"spark-{hashlib.sha256(made_of).hexdigest()[:16]}.jsa"
+    return ROOT / "build" / f"spark-{hashlib.sha256(fingerprint).hexdigest()[:16]}.jsa"
 
 
 def _java_path() -> str | None:
@@ -132,16 +131,15 @@ def _java_path() -> str | None:
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A fresh directory in memory for the length of the block.
+    """A new directory in memory, removed at the end of the block.
 
-    It is locked while its maker lives, so what a killed process left behind is known by its free lock and
-    swept here.
+    It is locked while its process lives. Directories of killed processes are not locked, and are removed here.
     """
     parent = TMPFS if TMPFS.is_dir() else Path(tempfile.gettempdir())
-    for left in parent.glob(f"{_SCRATCH}*"):
-        with suppress(OSError), _locked(left):
-            if time.time() - left.stat().st_mtime > _JUST_MADE:
-                shutil.rmtree(left, ignore_errors=True)
+    for stale in parent.glob(f"{_SCRATCH}*"):
+        with suppress(OSError), _locked(stale):
+            if time.time() - stale.stat().st_mtime > _MIN_AGE_S:
+                shutil.rmtree(stale, ignore_errors=True)
     path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
     with _locked(path):
         try:
@@ -164,12 +162,11 @@ def _locked(directory: Path) -> Iterator[None]:
 def spark_session(
     app_name: str, settings: Settings, *, local: bool, long_lived: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for the length of the block.
+    """A session, stopped at the end of the block.
 
-    With `local` this process starts Spark itself, and takes its JVM and its files away again afterwards; one that is
-    `long_lived` starts slower and then runs as quickly as it can, as on EMR.
-    Without, the engine that started the process (EMR, or its stand-in) has set Spark up, and only the catalog
-    is added.
+    With `local`, this process starts Spark and afterwards ends its JVM and removes its files. A `long_lived` session
+    starts slower and then runs at full speed, as on EMR. Without `local`, the engine that started the process (EMR, or
+    the embedded cloud) has configured Spark, and only the catalog is added. Conflict if the process has a session.
     """
     if not local:
         with _built(app_name, catalog_conf(settings)) as spark:
@@ -178,8 +175,8 @@ def spark_session(
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
-        raise Conflict("this process has a Spark session already, and can have only one: end it first")
-    _end_jvm()  # one left by a plain `SparkSession.stop()` has another class path and other files
+        raise Conflict("this process already has a Spark session, and can have only one: stop it first")
+    _end_jvm()  # the JVM of a stopped session has another class path and other files
     with scratch_directory() as scratch:
         conf = {**local_conf(scratch, long_lived=long_lived), **catalog_conf(settings)}
         try:
@@ -191,7 +188,7 @@ def spark_session(
 
 @contextmanager
 def _built(app_name: str, conf: dict[str, str]) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession  # here: 0.4 s that a reader of the settings alone need not pay
+    from pyspark.sql import SparkSession  # imported late: it takes 0.4 s
 
     builder: Any = SparkSession.builder
     spark: SparkSession = builder.appName(app_name).config(map=conf).getOrCreate()
@@ -203,7 +200,7 @@ def _built(app_name: str, conf: dict[str, str]) -> Iterator[SparkSession]:
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """The JVM and its Python workers inherit these at start; tempfile keeps its answer, so it is told too."""
+    """Sets variables that the JVM and its Python workers inherit. tempfile caches TMPDIR, so it is set there too."""
     before = {name: os.environ.get(name) for name in variables}
     directory = tempfile.tempdir
     os.environ.update(variables)
@@ -220,7 +217,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _end_jvm() -> None:
-    """pyspark keeps its JVM until the process ends; the next session would meet one with its files gone."""
+    """Ends the JVM. pyspark would keep it until the process ends, and the next session would find its files removed."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway

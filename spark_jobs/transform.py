@@ -1,8 +1,9 @@
-"""`transform`: a table from other tables, by SQL or by a Python function. Run again on the same inputs it does nothing.
+"""`transform`: computes a table from other tables, by SQL or by a Python function. Does nothing for unchanged inputs.
 
     --sql "SELECT … FROM silver.processed_notes"      or    --module package.module:function
-The function takes the session and gives a frame. Inputs are named, so that each is read at one snapshot throughout
-and the commit can say which: in SQL they stand as `{silver.processed_notes}` or by their plain name.
+
+The function takes the session and the inputs' snapshots, and returns a frame. Inputs are named, so that each is read at
+one snapshot, which the commit's summary records; SQL names them `{silver.processed_notes}` or silver.processed_notes.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ from pydantic import Field, model_validator
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
-from catalog.errors import Invalid, NotFound
+from catalog import Invalid, NotFound
 from spark_jobs.arguments import TABLE
-from spark_jobs.inputs import INPUTS, Inputs, summary
+from spark_jobs.inputs import INPUTS, Inputs, input_summary
 from spark_jobs.job import Arguments, Context, Job, run
 from spark_jobs.outputs import head, snapshot_properties
 from spark_jobs.session import CATALOG
 
 RECIPE = "strandline.recipe"
-"""Summary property: digest of how the rows were made. With the inputs it names the work that a commit did."""
+"""Summary property: digest of the computation. Together with the inputs it identifies a commit's work."""
 
 
 FileFormat = Literal["parquet", "orc"]
 
 
 class TransformArguments(Arguments):
-    table: str = Field(pattern=TABLE, description="where the rows go; made if it is not there")
+    table: str = Field(pattern=TABLE, description="the output; created if it does not exist")
     inputs: list[str] = Field(default_factory=list)
     sql: str | None = None
     module: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
     mode: Literal["append", "overwrite", "merge"] = "overwrite"
-    key: list[str] = Field(default_factory=list, description="for merge: the columns that name a row")
-    again: bool = Field(default=False, description="also if these inputs were dealt with before")
-    file_format: FileFormat = Field(default="parquet", description="of a table that is made")
+    key: list[str] = Field(default_factory=list, description="for merge: the columns that identify a row")
+    again: bool = Field(default=False, description="even if these inputs were processed before")
+    file_format: FileFormat = Field(default="parquet", description="of a table that is created")
 
     @model_validator(mode="after")
     def _check(self) -> TransformArguments:
         if (self.sql is None) == (self.module is None):
             raise ValueError("give either sql or module")
         if (self.mode == "merge") != bool(self.key):
-            raise ValueError("merge needs a key, and nothing else takes one")
-        if wrong := [name for name in self.inputs if not re.match(TABLE, name)]:
-            raise ValueError(f"no tables: {', '.join(wrong)}")
+            raise ValueError("mode merge needs a key, and other modes take none")
+        if invalid := [name for name in self.inputs if not re.match(TABLE, name)]:
+            raise ValueError(f"not table names: {', '.join(invalid)}")
         return self
 
 
@@ -57,24 +58,24 @@ def transform(context: Context, arguments: TransformArguments) -> Mapping[str, A
     inputs = Inputs.pin(context.lake, {name: name for name in arguments.inputs})
     for name, at in inputs.pinned.items():
         if at is None:
-            raise NotFound(f"the input {name} is not there, or has no rows yet", subject=name)
+            raise NotFound(f"the input {name} does not exist, or has no rows yet", subject=name)
         context.reads(name, at)
     recipe = f"{arguments.sql}\n{arguments.module}\n{arguments.mode}\n{arguments.key}"
-    said = {**summary(inputs.pinned, context.run_id), RECIPE: sha256(recipe.encode()).hexdigest()}
-    if not arguments.again and arguments.inputs and _done(context, arguments.table, said):
+    summary = {**input_summary(inputs.pinned, context.run_id), RECIPE: sha256(recipe.encode()).hexdigest()}
+    if not arguments.again and arguments.inputs and _done(context, arguments.table, summary):
         return {"how": "nothing new"}
     with context.stage("transform") as stage:
         frame = _frame(context, arguments, inputs)
-        write(context, arguments, frame, said)
+        write(context, arguments, frame, summary)
         snapshot = context.lake.tables.load(arguments.table).current_snapshot()
-        told = snapshot.summary if snapshot is not None else None
-        stage.rows, stage.bytes = (int((told[n] or 0) if told else 0) for n in ("added-records", "added-files-size"))
+        added = snapshot.summary if snapshot is not None else None
+        stage.rows, stage.bytes = (int((added[n] or 0) if added else 0) for n in ("added-records", "added-files-size"))
     context.committed(arguments.table, head(context.lake, arguments.table), rows=stage.rows)
     return {"how": arguments.mode, "rows": stage.rows}
 
 
-def write(context: Context, arguments: TransformArguments, frame: DataFrame, said: Mapping[str, str]) -> None:
-    """One commit, with what is said in its summary. A table that is not there is made with the frame's columns."""
+def write(context: Context, arguments: TransformArguments, frame: DataFrame, summary: Mapping[str, str]) -> None:
+    """Writes the frame in one commit with these summary properties. Creates a missing table with its columns."""
     spark, table, mode, key = context.spark, arguments.table, arguments.mode, arguments.key
     try:
         context.lake.tables.load(table)
@@ -87,14 +88,14 @@ def write(context: Context, arguments: TransformArguments, frame: DataFrame, sai
     if mode == "merge":
         frame.createOrReplaceTempView("transformed")
         on = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in key)
-        with snapshot_properties(spark, said):
+        with snapshot_properties(spark, summary):
             spark.sql(
                 f"MERGE INTO {CATALOG}.{table} t USING transformed s ON {on} "
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             )
         return
     writer = frame.writeTo(f"{CATALOG}.{table}").option("check-nullability", "false")
-    for name, value in said.items():
+    for name, value in summary.items():
         writer = writer.option(f"snapshot-property.{name}", value)
     if mode == "append":
         writer.append()
@@ -103,7 +104,7 @@ def write(context: Context, arguments: TransformArguments, frame: DataFrame, sai
 
 
 def pinned_sql(sql: str, inputs: Inputs) -> str:
-    """The query with every input at its snapshot. What is not named as an input is read as it is."""
+    """The query with every input at its snapshot. Tables that are not inputs are read at their current snapshot."""
     for name, at in inputs.pinned.items():
         table = inputs.names[name]
         pinned = f"(SELECT * FROM {CATALOG}.{table} VERSION AS OF {at})"
@@ -117,23 +118,23 @@ def _frame(context: Context, arguments: TransformArguments, inputs: Inputs) -> D
     assert arguments.module is not None
     module, _, function = arguments.module.partition(":")
     try:
-        make = getattr(import_module(module), function)
+        compute = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise Invalid(f"--module {arguments.module} cannot be had: {error}") from None
-    frame = make(context.spark, dict(inputs.pinned))
+        raise Invalid(f"--module {arguments.module} cannot be imported: {error}") from None
+    frame = compute(context.spark, dict(inputs.pinned))
     if not isinstance(frame, DataFrame):
-        raise Invalid(f"{arguments.module} gives a {type(frame).__name__}, not a frame")
+        raise Invalid(f"{arguments.module} returned a {type(frame).__name__}, not a Spark DataFrame")
     return frame
 
 
-def _done(context: Context, table: str, said: Mapping[str, str]) -> bool:
-    """Whether a commit of this table's history did this very work."""
+def _done(context: Context, table: str, summary: Mapping[str, str]) -> bool:
+    """Whether the table's history has a commit with these inputs and this computation."""
     try:
         history = context.lake.tables.history(table)
     except NotFound:
         return False
-    wanted = {name: said[name] for name in (INPUTS, RECIPE)}
-    return any(s.summary is not None and {n: s.summary[n] for n in wanted} == wanted for s in history)
+    work = {name: summary[name] for name in (INPUTS, RECIPE)}
+    return any(s.summary is not None and {n: s.summary[n] for n in work} == work for s in history)
 
 
 JOB = Job("transform", TransformArguments, transform)

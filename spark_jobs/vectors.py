@@ -1,7 +1,7 @@
-"""`vectors`: vector tables brought to their sources' newest snapshots, compacted and indexed; old versions removed.
+"""`vectors`: refreshes, compacts and indexes vector tables, and removes their old versions.
 
-Here and not in a function, because Lance shuffles an index through $TMPDIR: the session's scratch, which is memory
-locally and the worker's own storage on EMR. Spark itself has nothing to do.
+A job rather than a function, because Lance builds an index in $TMPDIR: the session's scratch directory locally, and the
+worker's own storage on EMR. Uses no Spark.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Any
 
 from pydantic import Field
 
-from catalog.errors import LakeError, as_lake_error
-from catalog.vectors.head import Head
+from catalog import LakeError
+from catalog.core.errors import as_lake_error
+from catalog.core.vector_head import Head
 from spark_jobs.job import Arguments, Context, Job, run
 from spark_jobs.lineage import Dataset
 
 
 class VectorsArguments(Arguments):
     vectors: list[str] = Field(default_factory=list, description="only these, DATABASE.TABLE.COLUMN; default: all")
-    rebuild: bool = Field(default=False, description="embed every row anew")
-    refresh_only: bool = Field(default=False, description="leave compaction, indexes and old versions alone")
+    rebuild: bool = Field(default=False, description="embed every row again")
+    refresh_only: bool = Field(default=False, description="without compaction, indexes and removal of versions")
 
 
 def vectors(context: Context, arguments: VectorsArguments) -> Mapping[str, Any]:
-    """One vector table that fails does not keep the others; the job then fails with the first reason."""
-    found: dict[str, Any] = {}
+    """A vector table that fails does not stop the others; the job then fails with the first error."""
+    results: dict[str, Any] = {}
     failed: list[LakeError] = []
     for id_ in dict.fromkeys(arguments.vectors or context.lake.vectors.list()):
         try:
@@ -35,18 +36,18 @@ def vectors(context: Context, arguments: VectorsArguments) -> Mapping[str, Any]:
                 head = context.lake.vectors.refresh(id_, rebuild=arguments.rebuild)
                 if not arguments.refresh_only and head.newest is not None:
                     head = context.lake.vectors.maintain(id_)
-                stage.rows = told(context, head)
-                found[id_] = {"rows": stage.rows, "versions": len(head.entries), "moved": head.newest != before}
+                stage.rows = report_vectors(context, head)
+                results[id_] = {"rows": stage.rows, "versions": len(head.entries), "moved": head.newest != before}
         except Exception as error:
             failed.append(as_lake_error(error))
-            found[id_] = {"error": failed[-1].message}
+            results[id_] = {"error": failed[-1].message}
     if failed:
         raise failed[0]
-    return found
+    return results
 
 
-def told(context: Context, head: Head) -> int:
-    """Keeps in the report from what the vectors were made; the number of rows they are of."""
+def report_vectors(context: Context, head: Head) -> int:
+    """Adds the vector table and its source to the job's lineage; returns its number of rows."""
     snapshot = None if head.newest is None else head.newest.snapshot_id
     context.reads(head.table, snapshot)
     context.outputs[head.id] = Dataset(head.id, snapshot)

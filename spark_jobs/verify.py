@@ -1,7 +1,8 @@
-"""`verify`: the tree, every checkpoint, every index and the published copy; deep, every object of every table, too.
+"""`verify`: verifies the timeline; with `deep`, also every object of every table.
 
-Reads only, and Spark has nothing to do: a job because no function lives long enough for a large lake. What it finds it
-tells the sequencer, whose figures ring the alarm, and the run fails with the first fault.
+Verifies the tree, every checkpoint, every index and the published copy. Only reads, and uses no Spark: it is a job
+because no function runs long enough for a large lake. It reports faults to the sequencer, whose metrics raise the
+alarm, and fails with the first fault.
 """
 
 from __future__ import annotations
@@ -12,32 +13,33 @@ from typing import Any
 
 from pydantic import Field
 
-from catalog.events import FaultFound
-from catalog.timeline.verification import Report
+from catalog.core.events import VerificationFailed
+from catalog.timeline import Report
 from spark_jobs.job import Arguments, Context, Job, run
 
 
 class VerifyArguments(Arguments):
-    deep: bool = Field(default=False, description="hash every object of every table, too")
+    deep: bool = Field(default=False, description="also hash every object of every table")
 
 
 def verify(context: Context, arguments: VerifyArguments) -> Mapping[str, Any]:
     with context.stage("deep" if arguments.deep else "shallow") as stage:
         report = context.lake.verifier.verify(deep=arguments.deep)
         stage.rows, stage.bytes = report.leaves, report.bytes
-    _tell(context, report)
+    _report_faults(context, report)
     report.check()
-    looked_at = ("size", "published_size", "leaves", "checkpoints", "tiles", "objects", "bytes", "changes", "uncovered")
-    return {name: getattr(report, name) for name in looked_at}
+    counts = ("objects", "bytes", "changes", "uncounted", "uncovered")
+    figures = ("size", "published_size", "leaves", "checkpoints", "tiles", *counts)
+    return {name: getattr(report, name) for name in figures}
 
 
-def _tell(context: Context, report: Report) -> None:
-    """Before the run fails: should the message be lost, the failed run is still there to be seen."""
+def _report_faults(context: Context, report: Report) -> None:
+    """Called before the run fails: if the message is lost, the failed run still shows the fault."""
     if not report.fault_count or context.lake.settings.moved_queue_url is None:
         return
     first = report.faults[0]
     context.lake.request(
-        FaultFound(
+        VerificationFailed(
             subject=first.object[:2048],
             what=str(first)[:4096],
             count=report.fault_count,

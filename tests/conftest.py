@@ -25,8 +25,15 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)
 # One Spark session, one cloud: a package that shares one stays on one worker.
 TOGETHER = ("tests/spark/", "tests/e2e/api/", "tests/e2e/ingest/")
 # Minutes of waiting for time-outs, each test with a world of its own: they need not wait for each other.
-SPREAD = ("tests/timeline/test_timeline_faults.py",)
-LONGEST_FIRST = ("tests/spark/", "tests/e2e/", "tests/timeline/", "tests/contract/", "tests/property/", "tests/")
+SPREAD = ("tests/contract/timeline/test_faults.py",)
+LONGEST_FIRST = (
+    "tests/spark/",
+    "tests/e2e/",
+    "tests/contract/timeline/",
+    "tests/contract/",
+    "tests/property/",
+    "tests/",
+)
 
 
 class ByFile(LoadScopeScheduling):

@@ -1,4 +1,4 @@
-"""Resolves pyproject.toml into the lock files: names, versions and hashes, and no registry's host."""
+"""Resolves pyproject.toml into the lock files: names, versions and hashes, without a registry's host."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 
-# Sets that are installed apart from the project: what bootstraps the environment, what builds source packages, and
-# LocalStack for one test: the newest that runs without Docker and without a token, and no newer parts than it can take.
-APART = {
+# Installed separately from the project: the installer, the build tools of source packages, and LocalStack for one test
+# (the newest that runs without Docker and without a token, with the dependency versions that it supports).
+SEPARATE = {
     "setup.lock": ["uv==0.13.7"],
     "build.lock": ["hatchling==1.33.0", "editables==0.5", "setuptools==84.2.1"],
     "localstack.lock": [
@@ -34,11 +34,11 @@ def compile_lock(target: str, arguments: list[str], stdin: str | None = None) ->
 def main() -> None:
     LOCKS.mkdir(exist_ok=True)
     compile_lock("all.lock", ["pyproject.toml", "--extra", "dev"])
-    for name, packages in APART.items():
+    for name, packages in SEPARATE.items():
         compile_lock(name, ["-"], stdin="\n".join(packages))
     for lock in LOCKS.glob("*.lock"):
         if "://" in lock.read_text():
-            sys.exit(f"{lock.name} names a host: a lock file holds names, versions and hashes only")
+            sys.exit(f"{lock.name} names a host: a lock file has only names, versions and hashes")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Roles: what somebody may do with which tables. Pure.
+"""Roles: what a caller may do with which tables. Pure.
 
 A role is `<level>:<tables>`: `reader:gold.notes`, `writer:bronze.*`, `admin:*`; `admin` alone is `admin:*`. A writer
-may read, an admin may write. `reader`: rows, changes, history and proofs. `writer`: rows, names of snapshots and
-watermarks. `admin`: tables come, change and go.
+may read, an admin may write. A reader sees rows, changes, history and proofs; a writer writes rows, named snapshots and
+watermarks; an admin creates, alters and drops tables.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Role:
 
     @classmethod
     def parse(cls, text: str) -> Role | None:
-        """None if it is no role of ours: tokens carry the roles of other programs too."""
+        """None if the text is not such a role: tokens also carry roles for other programs."""
         if text == "admin":
             return cls(Level.ADMIN, "*")
-        found = _ROLE.fullmatch(text)
-        return cls(_LEVELS[found["level"]], found["tables"]) if found else None
+        match = _ROLE.fullmatch(text)
+        return cls(_LEVELS[match["level"]], match["tables"]) if match else None
 
     def covers(self, table: str) -> bool:
         if self.tables == "*":
@@ -48,5 +48,5 @@ class Role:
 
 
 def level_on(roles: Iterable[Role], table: str) -> Level | None:
-    """The most that any of the roles allows with the table; None: not even to know of it."""
+    """The highest level that the roles give on the table; None: the caller may not know that it exists."""
     return max((role.level for role in roles if role.covers(table)), default=None)

@@ -1,6 +1,6 @@
-"""The API's routes, each once: the stack deploys them, the function serves them, and neither has others.
+"""The API's routes. The stack deploys exactly these, and the function serves exactly these.
 
-Paths are API Gateway's: `{t}` is one segment, `{path+}` the rest. A public route asks for no identity.
+Paths are API Gateway's: `{t}` is one segment, `{path+}` all remaining ones. A public route needs no identity.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SIGNED_PREFIX = "/signed"
-"""Below it, everything is served to requests that are signed with AWS credentials instead of carrying a token."""
+"""Below this prefix, all routes accept requests signed with AWS credentials instead of a token."""
 
 
 @dataclass(frozen=True, slots=True)

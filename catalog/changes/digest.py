@@ -1,7 +1,7 @@
-"""Row digests: 32 bytes that stand for a row, the same from Arrow and from Spark, whatever file it came from.
+"""Row digests: a 32-byte digest of a row, the same from Arrow and from Spark, independent of the file it is in.
 
-docs/row-digest.md states the encoding and what a digest does and does not depend on. Needs pyarrow only;
-DataFusion, where installed, makes it several times quicker.
+docs/row-digest.md specifies the encoding and what a digest depends on. Needs only pyarrow; with DataFusion installed it
+is several times faster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from catalog.changes.encoding import Rows, encode
 from catalog.changes.hashing import Hashes, root, sha256_all
-from catalog.errors import Invalid
+from catalog.core.errors import Invalid
 
 
 def row_digests(rows: Rows) -> Hashes:
@@ -25,20 +25,20 @@ def row_digests(rows: Rows) -> Hashes:
 
 
 def key_digests(rows: Rows, key: Sequence[str]) -> Hashes:
-    """The digest of each row's key: of the row cut down to its key columns."""
+    """The digest of each row's key: the digest of a row that has only the key columns."""
     return row_digests(rows.select(list(key)))
 
 
 def rows_root(rows: Rows) -> bytes:
-    """The RFC 6962 root over the rows' digests, in the order given."""
+    """The RFC 6962 root over the rows' digests, in the order of the rows."""
     return root(row_digests(rows))
 
 
 def conform(rows: Rows, schema: pa.Schema) -> pa.Table:
-    """The rows as columns of a schema that carries field ids: matched by name, cast where types differ.
+    """The rows under a schema that carries field ids: columns matched by name, cast where types differ.
 
-    For rows that lost their ids on the way (a query's result, a dict). Columns the schema does not know are
-    left out, absent ones are NULL. Raises Invalid when a value does not fit.
+    For rows without field ids (a query's result, a dict). Columns that the schema lacks are dropped, columns that the
+    rows lack are NULL. Raises Invalid when a value does not fit.
     """
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     columns = [
@@ -52,7 +52,7 @@ def conform(rows: Rows, schema: pa.Schema) -> pa.Table:
 
 
 def check_key(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Key columns exist and have an order that every engine agrees on; Invalid otherwise, as in Iceberg itself."""
+    """Checks that key columns exist and have an order that all engines agree on; Invalid otherwise, as in Iceberg."""
     for name in key:
         if name not in schema.names:
             raise Invalid(f"the key column {name!r} is not in the table's schema")

@@ -1,13 +1,11 @@
 """Rows as canonical bytes: one encoding per row, the same from every reader and every writer of a table.
 
-Specified in docs/row-digest.md. Nothing here hashes, reads or stores
-anything.
+Specified in docs/row-digest.md. Does no I/O and no hashing.
 
-A row is a directory of 13-byte entries (field id, tag, slot): one for the row itself, with the number of its
-fields that are not NULL, then one for each of those by ascending id; after the directory stand the payloads
-of those fields that have one. That every entry has the same width is what makes the work a few passes over
-columns instead of a walk over rows. The row's own id is 0, so an encoding begins with 0x00: its SHA-256 is a
-leaf hash of RFC 6962.
+A row is a directory of 13-byte entries (field id, tag, slot): one for the row itself, with the number of its non-NULL
+fields, then one for each of those by ascending id. The payloads of the fields that have one follow the directory. All
+entries have the same width, so encoding is a few passes over columns rather than a loop over rows. The row's own id is
+0, so an encoding begins with 0x00 and its SHA-256 is an RFC 6962 leaf hash.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.changes import tags
-from catalog.changes.buffers import (
+from catalog.changes import type_tags
+from catalog.changes.arrow_buffers import (
     Binary,
     Mask,
     Slots,
@@ -35,12 +33,12 @@ from catalog.changes.buffers import (
     words_of,
     write_big_endian,
 )
-from catalog.errors import Invalid
+from catalog.core.errors import Invalid
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch"
 
 FIELD_ID: Final = b"PARQUET:field_id"
-"""Where Arrow keeps a field's Iceberg id: written by pyiceberg, kept by every Parquet reader of Arrow."""
+"""The metadata key of a field's Iceberg id in Arrow: pyiceberg writes it, Arrow's Parquet readers keep it."""
 
 BATCH_ROWS: Final = 1 << 16  # a batch and its encoding stay in a core's cache
 BATCH_BYTES: Final = 1 << 28  # Arrow's plain binary columns hold 2 GiB; an encoding is at most a few times its row
@@ -52,7 +50,7 @@ _NAN: Final = np.uint64(0x7FF8_0000_0000_0000)
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column's part of each row: what its entry holds, and the payload when its type has one."""
+    """A column's contribution to each row: its entry, and its payload if the type has one."""
 
     tag: int
     slots: Slots  # in native order
@@ -70,17 +68,17 @@ def encode(rows: Rows) -> Iterator[Binary]:
     for batch in _batches(rows):
         columns = [(number, _column(batch.column(at), batch.schema.field(at).name)) for number, at in order]
         present = _present(columns, batch.num_rows)
-        row = _Column(tags.STRUCT, _counts(present, columns, batch.num_rows))
-        whole = None if present is None else np.column_stack([np.ones(batch.num_rows, np.bool_), present])
-        yield _struct([(0, row), *columns], whole, batch.num_rows)
+        row = _Column(type_tags.STRUCT, _counts(present, columns, batch.num_rows))
+        with_row = None if present is None else np.column_stack([np.ones(batch.num_rows, np.bool_), present])
+        yield _struct([(0, row), *columns], with_row, batch.num_rows)
 
 
 def field_id(field: pa.Field[Any]) -> int:
     """The field's Iceberg id; Invalid when it has none."""
-    found = (field.metadata or {}).get(FIELD_ID, b"")
-    if not found.isdigit() or not 0 < int(found) < 2**31:
-        raise Invalid(f"column {field.name!r} has no Iceberg field id ({FIELD_ID.decode()}): take the table's schema")
-    return int(found)
+    number = (field.metadata or {}).get(FIELD_ID, b"")
+    if not number.isdigit() or not 0 < int(number) < 2**31:
+        raise Invalid(f"column {field.name!r} has no Iceberg field id ({FIELD_ID.decode()}): use the table's schema")
+    return int(number)
 
 
 def _by_id(fields: Any) -> list[tuple[int, int]]:
@@ -107,7 +105,7 @@ def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _struct(columns: Sequence[tuple[int, _Column]], present: Mask | None, rows: int) -> Binary:
-    """Directory and payloads of each of `rows` rows (or structs) from its columns, which are in id order."""
+    """Directory and payloads of each of `rows` rows (or structs), from columns in id order."""
     template = np.zeros(len(columns), dtype=np.dtype([("id", ">u4"), ("tag", "u1"), ("slot", ">u8")]))
     for at, (number, column) in enumerate(columns):
         template["id"][at], template["tag"][at] = number, column.tag
@@ -118,13 +116,13 @@ def _struct(columns: Sequence[tuple[int, _Column]], present: Mask | None, rows: 
     if present is None:
         directory = fixed_width(raw)
     else:
-        kept = raw.view(f"V{_ENTRY}")[present]  # five times quicker than masking bytes or named fields
-        directory = binary(offsets(present.sum(axis=1) * _ENTRY), kept)
+        entries = raw.view(f"V{_ENTRY}")[present]  # five times faster than masking bytes or named fields
+        directory = binary(offsets(present.sum(axis=1) * _ENTRY), entries)
     return joined([directory, *(column.payload for _, column in columns if column.payload is not None)])
 
 
 def _present(columns: Sequence[tuple[int, _Column]], rows: int) -> Mask | None:
-    """Which fields of which rows are there; None when all are."""
+    """Mask of the non-NULL fields, of shape (rows, columns); None when there is no NULL."""
     if all(column.valid is None for _, column in columns):
         return None
     present = np.ones((rows, len(columns)), dtype=np.bool_)
@@ -135,6 +133,7 @@ def _present(columns: Sequence[tuple[int, _Column]], rows: int) -> Mask | None:
 
 
 def _counts(present: Mask | None, columns: Sequence[Any], rows: int) -> Slots:
+    """The number of non-NULL fields of each row."""
     if present is None:
         return np.full(rows, len(columns), dtype=np.uint64)
     counts: Slots = present.sum(axis=1).astype(np.uint64)
@@ -142,7 +141,7 @@ def _counts(present: Mask | None, columns: Sequence[Any], rows: int) -> Slots:
 
 
 def _items(column: _Column, rows: int) -> Binary:
-    """Each value on its own, as it stands in a list: tag, slot, payload; nine zeros for NULL."""
+    """Each value as a list element: tag, slot, payload; nine zeros for NULL."""
     raw = np.empty((rows, _ITEM), dtype=np.uint8)
     raw[:, 0] = column.tag
     write_big_endian(raw, 1, column.slots)
@@ -152,7 +151,7 @@ def _items(column: _Column, rows: int) -> Binary:
 
 
 def _column(array: Any, name: str) -> _Column:
-    """The column of any supported type. `name` is for the message only."""
+    """Encodes a column of any supported type; Invalid for others. `name` is used in messages only."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     kind = array.type
@@ -164,29 +163,29 @@ def _column(array: Any, name: str) -> _Column:
         return _column(pc.call_function("run_end_decode", [array]), name)
     valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     try:
-        if scalar := tags.scalar(kind):
+        if scalar := type_tags.scalar(kind):
             return _Column(scalar.tag, _slots(array, scalar), valid)
         if pa.types.is_decimal(kind):
             return _decimal(array, name, valid)
-        if tags.is_text(kind):
-            return _bytes(tags.STRING, array.cast(pa.string()).cast(pa.binary()), valid)
-        if tags.is_bytes(kind):
-            return _bytes(tags.BYTES, array.cast(pa.binary()), valid)
+        if type_tags.is_text(kind):
+            return _bytes(type_tags.STRING, array.cast(pa.string()).cast(pa.binary()), valid)
+        if type_tags.is_bytes(kind):
+            return _bytes(type_tags.BYTES, array.cast(pa.binary()), valid)
         if pa.types.is_struct(kind):
             return _nested_struct(array, valid)
         if pa.types.is_map(kind):
             return _map(array, name, valid)
-        if tags.is_list(kind):
+        if type_tags.is_list(kind):
             return _list(array.cast(pa.list_(kind.value_field)), name, valid)
         if pa.types.is_null(kind):
-            return _Column(tags.NULL, np.zeros(len(array), np.uint64), np.zeros(len(array), np.bool_))
+            return _Column(type_tags.NULL, np.zeros(len(array), np.uint64), np.zeros(len(array), np.bool_))
     except pa.ArrowInvalid as error:
         raise Invalid(f"column {name!r} has a value that does not fit its type: {error}") from None
     raise Invalid(f"column {name!r} has the type {kind}, which has no row encoding")
 
 
-def _slots(array: Any, scalar: tags.Scalar) -> Slots:
-    """The 8 bytes of each value of a type without a payload; anything where it is NULL."""
+def _slots(array: Any, scalar: type_tags.Scalar) -> Slots:
+    """The 8 bytes of each value of a type without a payload; arbitrary where it is NULL."""
     plain = array.cast(scalar.through).view(scalar.view) if scalar.view else array.cast(scalar.through)
     slots: Slots
     if pa.types.is_boolean(plain.type):
@@ -200,20 +199,20 @@ def _slots(array: Any, scalar: tags.Scalar) -> Slots:
 
 
 def _decimal(array: Any, name: str, valid: Mask | None) -> _Column:
-    """The unscaled integer as text, the scale in the slot: the scale is the value's, the precision is not."""
+    """The unscaled integer as text, and the scale in the slot. The precision is not encoded: it may be promoted."""
     precision, scale = array.type.precision, array.type.scale
     if precision > 38 or scale < 0:
-        raise Invalid(f"column {name!r} has the type {array.type}, which Iceberg has not")
+        raise Invalid(f"column {name!r} has the type {array.type}, which Iceberg does not have")
     wide = array.cast(pa.decimal128(max(precision, 19), scale))
     if precision <= 18:
-        # The low half says it all, and an integer's text is made four times quicker.
+        # The low 8 bytes hold the value, and an integer converts to text four times faster.
         unscaled: Any = pa.array(words_of(wide, 2)[:, 0])
     else:
-        # The same 16 bytes read as a decimal of scale 0: as text always plain digits, which Arrow's own text
-        # of a decimal is not (0.0000001 becomes 1E-7).
+        # The same 16 bytes as a decimal of scale 0, whose text is always plain digits: Arrow writes other decimals
+        # in scientific notation at times (0.0000001 as 1E-7).
         unscaled = pa.Array.from_buffers(pa.decimal128(38, 0), len(wide), wide.buffers(), offset=wide.offset)
     text = unscaled.cast(pa.string()).cast(pa.binary())
-    column = _bytes(tags.DECIMAL, text if valid is None else pc.if_else(pa.array(valid), text, b""), valid)
+    column = _bytes(type_tags.DECIMAL, text if valid is None else pc.if_else(pa.array(valid), text, b""), valid)
     return replace(column, slots=column.slots | np.uint64(scale << 32))
 
 
@@ -223,23 +222,23 @@ def _bytes(tag: int, payload: Binary, valid: Mask | None) -> _Column:
 
 
 def _nested_struct(array: Any, valid: Mask | None) -> _Column:
-    order, children = _by_id(array.type), array.flatten()  # flatten, unlike field, knows of slices and NULLs
+    order, children = _by_id(array.type), array.flatten()  # flatten, unlike field, applies slices and NULLs
     columns = [(number, _column(children[at], array.type.field(at).name)) for number, at in order]
     present = _present(columns, len(array))
     payload = _struct(columns, present, len(array))
     if valid is not None:
         payload = pc.if_else(pa.array(valid), payload, b"")
-    return _Column(tags.STRUCT, _counts(present, columns, len(array)), valid, payload)
+    return _Column(type_tags.STRUCT, _counts(present, columns, len(array)), valid, payload)
 
 
 def _list(array: Any, name: str, valid: Mask | None) -> _Column:
     lengths = _lengths(array)
     values = array.flatten()
-    return _grouped(tags.LIST, _items(_column(values, name), len(values)), lengths, valid)
+    return _grouped(type_tags.LIST, _items(_column(values, name), len(values)), lengths, valid)
 
 
 def _map(array: Any, name: str, valid: Mask | None) -> _Column:
-    """A map's entries in the order of their bytes. No encoding is the beginning of another, so that is key order."""
+    """A map's entries in the order of their bytes. No encoding is a prefix of another, so that is key order."""
     kind = array.type
     entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
     plain = array.cast(pa.list_(entry))
@@ -250,11 +249,11 @@ def _map(array: Any, name: str, valid: Mask | None) -> _Column:
         pa.table({"owner": owner, "entry": entries}),
         sort_keys=[("owner", "ascending"), ("entry", "ascending")],
     )
-    return _grouped(tags.MAP, entries.take(order), lengths, valid)
+    return _grouped(type_tags.MAP, entries.take(order), lengths, valid)
 
 
 def _grouped(tag: int, items: Binary, lengths: npt.NDArray[Any], valid: Mask | None) -> _Column:
-    """Neighbouring items as one payload per row: their bytes already lie side by side, only the offsets change."""
+    """Consecutive items as one payload per row: their bytes are contiguous already, only the offsets change."""
     ends = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=ends[1:])
     payload = binary(offsets_of(items)[ends], items.buffers()[2])

@@ -1,7 +1,7 @@
 """SHA-256 over whole columns, and the levels of an RFC 6962 tree over its leaf hashes.
 
-DataFusion hashes a column several times quicker than a loop can; where it is not installed, hashlib gives the
-same bytes. Proofs are made by catalog.merkle.tree, which reads the levels kept here.
+DataFusion hashes a column several times faster than a loop; where it is not installed, hashlib gives the same bytes.
+catalog.merkle.tree makes proofs from the levels stored here.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catalog.changes.buffers import Binary, fixed_width
+from catalog.changes.arrow_buffers import Binary, fixed_width
 from catalog.merkle.tree import EMPTY_ROOT, HASH_SIZE, CompactRange, Coordinate
 
 Hashes: TypeAlias = npt.NDArray[np.uint8]
 """SHA-256 values as an array of shape (n, 32)."""
 
 PART = 1 << 16
-_LOOP_BELOW = 1500  # values: handing a column to the engine costs about a millisecond
-
-
-def sha256_each(values: Binary) -> Hashes:
-    """The SHA-256 of each value, none of which is NULL."""
-    return sha256_all([values], len(values))
+_LOOP_BELOW = 1500  # values: a call of the engine costs about a millisecond
 
 
 def sha256_all(parts: Iterable[Binary], size: int) -> Hashes:
-    """The same for a column that comes in parts, of `size` values together: no part outlives its turn."""
-    hashes, at = np.empty((size, HASH_SIZE), np.uint8), 0
+    """The SHA-256 of each value of a column without NULLs that comes in parts, with `size` values in total.
+
+    Memory: the hashes and one part.
+    """
+    hashes, start = np.empty((size, HASH_SIZE), np.uint8), 0
     for values in parts:
-        for part in _hashed(values):
-            hashes[at : at + len(part)] = part
-            at += len(part)
+        for chunk in _hashed(values):
+            hashes[start : start + len(chunk)] = chunk
+            start += len(chunk)
     return hashes
 
 
@@ -50,17 +48,17 @@ def _hashed(values: Binary) -> Iterator[Hashes]:
 
 
 class Levels:
-    """A tree's complete subtrees, row by row: 64 bytes per leaf. Made once, then it gives the root and any proof."""
+    """The hashes of a tree's complete subtrees, level by level: 64 bytes per leaf. Gives the root and any proof."""
 
     def __init__(self, leaves: Hashes) -> None:
         self.size = len(leaves)
-        self._rows = [leaves]
-        while len(self._rows[-1]) > 1:
-            self._rows.append(_row_above(self._rows[-1]))
+        self._levels = [leaves]
+        while len(self._levels[-1]) > 1:
+            self._levels.append(_level_above(self._levels[-1]))
 
     def read_hashes(self, coordinates: Sequence[Coordinate]) -> list[bytes]:
-        """What catalog.merkle.tree reads proofs from."""
-        return [self._rows[level][index].tobytes() for level, index in coordinates]
+        """The reader that catalog.merkle.tree makes proofs with."""
+        return [self._levels[level][index].tobytes() for level, index in coordinates]
 
     @property
     def root(self) -> bytes:
@@ -68,12 +66,12 @@ class Levels:
 
 
 def root(leaves: Hashes) -> bytes:
-    """The RFC 6962 root over leaf hashes, EMPTY_ROOT over none. Holds two rows of the tree at a time."""
-    level, frontier, row = 0, list[bytes](), leaves
-    while len(row):
-        if len(row) & 1:
-            frontier.append(row[-1].tobytes())
-        row, level = _row_above(row), level + 1
+    """The RFC 6962 root over leaf hashes, EMPTY_ROOT over none. Memory: two levels of the tree."""
+    frontier, level = list[bytes](), leaves
+    while len(level):
+        if len(level) & 1:
+            frontier.append(level[-1].tobytes())
+        level = _level_above(level)
     return CompactRange(len(leaves), tuple(reversed(frontier))).root()
 
 
@@ -82,30 +80,30 @@ def from_bytes(hashes: Sequence[bytes]) -> Hashes:
 
 
 def as_column(hashes: Hashes) -> Any:
-    """The hashes as an Arrow column of 32-byte values, without a copy where they lie side by side."""
-    flat: Any = np.ascontiguousarray(hashes)
-    return pa.Array.from_buffers(pa.binary(HASH_SIZE), len(hashes), [None, pa.py_buffer(flat)])
+    """The hashes as an Arrow column of 32-byte values, without a copy if they are contiguous."""
+    contiguous: Any = np.ascontiguousarray(hashes)
+    return pa.Array.from_buffers(pa.binary(HASH_SIZE), len(hashes), [None, pa.py_buffer(contiguous)])
 
 
-def _row_above(row: Hashes) -> Hashes:
-    pairs = row[: len(row) // 2 * 2].reshape(-1, 2 * HASH_SIZE)
+def _level_above(level: Hashes) -> Hashes:
+    pairs = level[: len(level) // 2 * 2].reshape(-1, 2 * HASH_SIZE)
     return sha256_all((prefixed(1, part) for part in parts(pairs)), len(pairs))
 
 
 def parts(rows: Hashes) -> Iterator[Hashes]:
-    """Neighbouring rows, PART at a time: what is made of them is made in memory that is in use already."""
+    """Consecutive rows, PART at a time, so that intermediate arrays stay small and their memory is reused."""
     return (rows[start : start + PART] for start in range(0, len(rows), PART))
 
 
 def prefixed(prefix: int, rows: Hashes) -> Binary:
-    """Rows of bytes as values, each behind one byte: what RFC 6962 hashes."""
+    """Rows of bytes as values with a prefix byte: the input of RFC 6962 hashes (0 for a leaf, 1 for a node)."""
     block = np.empty((len(rows), 1 + rows.shape[1]), dtype=np.uint8)
     block[:, 0], block[:, 1:] = prefix, rows
     return fixed_width(block)
 
 
 def _fixed(chunk: Binary) -> Hashes:
-    """The engine's answer as an array. It has no NULLs, so its values lie side by side."""
+    """A chunk of the engine's result as an array. It has no NULLs, so its values are contiguous."""
     start = chunk.offset * HASH_SIZE
     data: Hashes = np.frombuffer(chunk.buffers()[2], dtype=np.uint8)
     return data[start : start + len(chunk) * HASH_SIZE].reshape(len(chunk), HASH_SIZE)
@@ -118,18 +116,18 @@ def _engine() -> Any:
         from datafusion import SessionConfig, SessionContext, col, functions
     except ImportError:
         return None
-    # One partition: with more, DataFusion answers in whatever order they finish.
+    # One partition: with more, DataFusion returns batches in the order in which partitions finish.
     context = SessionContext(SessionConfig().with_target_partitions(1))
     expression = functions.sha256(col("v")).alias("v")
 
     numbers = count()
 
     def engine(values: Binary) -> list[Any]:
-        name = f"v{next(numbers)}"  # one's own: several threads hash at a time
+        name = f"v{next(numbers)}"  # a name per call: several threads hash concurrently
         frame = context.from_arrow(pa.record_batch([values], names=["v"]), name)
         try:
             return [batch.column(0) for batch in frame.select(expression).collect()]
         finally:
-            context.deregister_table(name)  # it would be kept as long as the process lives
+            context.deregister_table(name)  # otherwise the column stays in memory until the process ends
 
     return engine

@@ -1,7 +1,7 @@
-"""Rows as another schema of the same table sees them: columns are found by field id, never by name or place.
+"""Rows under another schema of the same table: columns are matched by field id, never by name or position.
 
-So a renamed column is the same column, a dropped one is gone, an added one is NULL, and a dropped and
-re-added name is two columns.
+So a renamed column is the same column, a dropped column is left out, an added column is NULL, and a name that was
+dropped and added again is two columns.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.changes import tags
+from catalog.changes import type_tags
 from catalog.changes.encoding import FIELD_ID, Rows
-from catalog.errors import Invalid
+from catalog.core.errors import Invalid
 
 
 def project(rows: Rows, schema: pa.Schema) -> pa.Table:
-    """The rows under `schema`; both carry field ids. Raises Invalid when a type was not merely promoted."""
+    """The rows under `schema`; both carry field ids. Raises Invalid for a type change that is no promotion."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     if table.schema.equals(schema, check_metadata=True):
         return table
-    found = {_id(field): table.column(at) for at, field in enumerate(table.schema)}
+    by_id = {_id(field): table.column(position) for position, field in enumerate(table.schema)}
     try:
-        columns = [_column(found.get(_id(field)), field, table.num_rows) for field in schema]
+        columns = [_column(by_id.get(_id(field)), field, table.num_rows) for field in schema]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Invalid(f"rows of an older schema do not fit the newer one: {error}") from None
     return pa.Table.from_arrays(columns, schema=schema)
@@ -44,7 +44,7 @@ def _children(kind: Any) -> list[pa.Field[Any]]:
         return list(kind)
     if pa.types.is_map(kind):
         return [kind.key_field, kind.item_field]
-    return [kind.value_field] if tags.is_list(kind) else []
+    return [kind.value_field] if type_tags.is_list(kind) else []
 
 
 def _column(array: Any, field: pa.Field[Any], rows: int) -> Any:
@@ -56,25 +56,25 @@ def _column(array: Any, field: pa.Field[Any], rows: int) -> Any:
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    kind, empty = field.type, pc.is_null(array)
+    kind, nulls = field.type, pc.is_null(array)
     if pa.types.is_struct(kind):
-        found = {_id(child): values for child, values in zip(array.type, array.flatten(), strict=True)}
-        children = [_column(found.get(_id(child)), child, len(array)) for child in kind]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=empty)
+        by_id = {_id(child): values for child, values in zip(array.type, array.flatten(), strict=True)}
+        children = [_column(by_id.get(_id(child)), child, len(array)) for child in kind]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if pa.types.is_map(kind):
         source = array.type
         entry = pa.struct([source.key_field.with_name("key"), source.item_field.with_name("value")])
         plain = array.cast(pa.list_(entry))
         keys, values = plain.flatten().flatten()
         inner = [_column(keys, kind.key_field, len(keys)), _column(values, kind.item_field, len(values))]
-        make: Any = pa.MapArray.from_arrays
-        return make(_offsets(plain), *inner, type=kind, mask=empty)
-    if tags.is_list(kind):
+        from_arrays: Any = pa.MapArray.from_arrays
+        return from_arrays(_offsets(plain), *inner, type=kind, mask=nulls)
+    if type_tags.is_list(kind):
         plain = array.cast(pa.list_(array.type.value_field))
         values = plain.flatten()
         inner = _column(values, kind.value_field, len(values))
-        built = pa.ListArray.from_arrays(_offsets(plain), inner, type=pa.list_(kind.value_field), mask=empty)
-        return built.cast(kind)
+        lists = pa.ListArray.from_arrays(_offsets(plain), inner, type=pa.list_(kind.value_field), mask=nulls)
+        return lists.cast(kind)
     return array.cast(kind)
 
 

@@ -1,4 +1,4 @@
-"""Dead letters of the landing queue: messages that could not be served five times, looked at and sent back."""
+"""Dead letters of the landing queue: messages whose processing failed five times, to be listed and sent back."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from catalog.errors import Invalid
+from catalog.core.aws_errors import translate_aws_error
+from catalog.core.errors import Invalid
 from catalog.ingest.ledger import Ledger
-from catalog.pipeline.landing import parse_event
-from catalog.refusals import explain
+from catalog.ingest.s3_events import parse_event
 
 _BATCH = 10
 _HIDDEN_S = 120
-"""How long a message is ours while it is looked at: nobody else reads this queue but another redrive."""
+"""Visibility timeout of a received dead letter: only another `look` or `redrive` reads this queue."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A message nobody could serve: the files it tells of, and the reason if it is known."""
+    """A message that could not be processed: the keys of its files, and the reason if it is known."""
 
     message_id: str
     keys: tuple[str, ...]
@@ -32,55 +32,57 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """The dead letters behind the queue of landed files, whose URL it takes: that queue's own policy names them."""
+    """The dead letters of the landing queue at `queue_url`, whose redrive policy names the dead-letter queue."""
 
     def __init__(self, sqs: Any, queue_url: str, ledger: Ledger) -> None:
         self._sqs, self._queue, self._ledger = sqs, queue_url, ledger
 
     def look(self, limit: int | None = None) -> list[DeadLetter]:
-        """What is there; it stays there. A request for every ten, and as many again to give them back."""
-        found = list(self._receive(limit))
-        with self._explained():
-            for message, _ in found:
+        """The dead letters, which stay in their queue. One request for every ten, and one for each to release it."""
+        received = list(self._receive(limit))
+        with self._translated():
+            for message, _ in received:
                 self._sqs.change_message_visibility(
                     QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
                 )
-        return [letter for _, letter in found]
+        return [letter for _, letter in received]
 
     def redrive(self, limit: int | None = None) -> Iterator[DeadLetter]:
-        """Sends each back to the landing queue, then deletes it here; gives it when that is done.
+        """Sends each dead letter back to the landing queue, deletes it from its own, then yields it.
 
-        A crash between the two leaves it in both: it is served twice, which makes no row twice.
+        A crash between the two requests leaves it in both queues: it is processed twice, and commits its rows once.
         """
         for message, letter in self._receive(limit):
-            with self._explained():
+            with self._translated():
                 self._sqs.send_message(QueueUrl=self._queue, MessageBody=letter.body)
                 self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
             yield letter
 
     @cached_property
     def _url(self) -> str:
-        with self._explained():
-            answer = self._sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["RedrivePolicy"])
-            policy = answer.get("Attributes", {}).get("RedrivePolicy")
+        with self._translated():
+            response = self._sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["RedrivePolicy"])
+            policy = response.get("Attributes", {}).get("RedrivePolicy")
             if policy is None:
-                raise Invalid(f"{self._queue} keeps no dead letters: it has no redrive policy")
+                raise Invalid(f"{self._queue} has no dead-letter queue: set a redrive policy on it")
             *_, account, name = json.loads(policy)["deadLetterTargetArn"].split(":")
             url: str = self._sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
         return url
 
     def _receive(self, limit: int | None) -> Iterator[tuple[dict[str, Any], DeadLetter]]:
-        left = limit
-        while left is None or left > 0:
-            with self._explained():
+        remaining = limit
+        while remaining is None or remaining > 0:
+            with self._translated():
                 messages = self._sqs.receive_message(
-                    QueueUrl=self._url, MaxNumberOfMessages=min(_BATCH, left or _BATCH), VisibilityTimeout=_HIDDEN_S
+                    QueueUrl=self._url,
+                    MaxNumberOfMessages=min(_BATCH, remaining or _BATCH),
+                    VisibilityTimeout=_HIDDEN_S,
                 ).get("Messages", [])
             if not messages:
                 return
             for message in messages:
                 yield message, self._letter(message)
-            left = None if left is None else left - len(messages)
+            remaining = None if remaining is None else remaining - len(messages)
 
     def _letter(self, message: dict[str, Any]) -> DeadLetter:
         body: str = message["Body"]
@@ -93,8 +95,8 @@ class DeadLetters:
         return DeadLetter(message["MessageId"], tuple(file.key for file in files), reason, body)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except (ClientError, BotoCoreError) as error:
-            raise explain(error, self._queue) from error
+            raise translate_aws_error(error, self._queue) from error

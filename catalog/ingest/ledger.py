@@ -1,7 +1,7 @@
-"""The ledger: what became of every landed file, by the digest of its content. One small object per file.
+"""The ledger: the outcome of every landed file, found by the digest of its content. One small object per file.
 
-`ingested/<digest>/<source>.json`, where the source stands for one version of one key. It is written after the commit
-and before the message is done with, so whatever was acknowledged is in here, also when its snapshot has expired.
+`ingested/<digest>/<source>.json`, where the source identifies one version of one key. A record is written after the
+commit and before the message is deleted, so every acknowledged file has one, even after its snapshot has expired.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ from typing import Any, Literal
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.errors import NotFound
-from catalog.places import INGESTED
-from catalog.refusals import explain
+from catalog.core.aws_errors import is_missing, translate_aws_error
+from catalog.core.errors import NotFound
+from catalog.core.s3_layout import INGESTED
 
 State = Literal["committed", "duplicate", "quarantined", "failed"]
 _FAILED = "failed"
 
 
 def source_id(key: str, version_id: str | None) -> str:
-    """Sixteen hex digits for one version of one object: what snapshots and records call it by."""
+    """Sixteen hex digits that identify one version of one object in snapshot summaries and records."""
     version = "" if version_id in (None, "null") else version_id
     return sha256(f"{key}\n{version}".encode()).hexdigest()[:16]
 
 
 def unread_digest(key: str, version_id: str | None) -> str:
-    """The name for a file whose bytes could not be read, in place of their digest."""
+    """A name in place of the digest, for a file whose bytes could not be read."""
     return f"unread-{sha256(f'{key}@{version_id}'.encode()).hexdigest()}"
 
 
-class Record(BaseModel):
-    """Where one file is now. `committed`: its rows are in `table` since `snapshot_id`. `duplicate`: they were there
-    already, brought by `duplicate_of` (a key, once that file's own record is there). `quarantined`: see `report`.
-    `failed`: the lake could not do its work, for `reason`; the message comes again, or is a dead letter.
+class LedgerRecord(BaseModel):
+    """The outcome of one file. `committed`: snapshot `snapshot_id` added its rows to `table`. `quarantined`: see the
+    object `report`. `failed`: the lake could not ingest it, for `reason`; the message is delivered again, or is a dead
+    letter. `duplicate`, with `duplicate_of`: written by an earlier release, in which equal bytes under any key counted
+    once.
     """
 
     model_config = ConfigDict(frozen=True)
 
     digest: str
     source: str
+    token: str | None = None
+    """The version's commit token; None in records of earlier releases."""
     key: str
     version: str | None = None
     state: State
@@ -66,59 +69,63 @@ class Ledger:
     def __init__(self, s3: Any, bucket: str) -> None:
         self._s3, self._bucket = s3, bucket
 
-    def note(self, record: Record) -> None:
-        """One PUT. Done again it ends the same: a record is replaced only by a later one of the same source."""
+    def write(self, record: LedgerRecord) -> None:
+        """Writes a record with one PUT. Idempotent: only a later record of the same source replaces it."""
         self._put(f"{INGESTED}{record.digest}/{record.source}.json", record)
 
-    def note_failure(self, record: Record) -> None:
-        """Where `failure` finds it: a file may fail before its digest is known."""
+    def write_failure(self, record: LedgerRecord) -> None:
+        """Writes the record that `failure` finds: a file may fail before its digest is known. One PUT."""
         self._put(f"{INGESTED}{_FAILED}/{record.source}.json", record)
 
-    def find(self, digest: str) -> list[Record]:
-        """Every file with these bytes, the committed ones first; none if nothing is known. One LIST, a GET each."""
-        with self._explained(digest):
+    def find(self, digest: str) -> list[LedgerRecord]:
+        """The records of all files with these bytes, the committed ones first. One LIST, and a GET for each."""
+        with self._translated(digest):
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=f"{INGESTED}{digest}/"
             )
-            keys = [found["Key"] for page in pages for found in page.get("Contents", ())]
-        found = [record for key in keys if (record := self._get(key)) is not None]
-        names = {record.source: record.key for record in found}
-        shown = [
+            keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+        records = [record for key in keys if (record := self._get(key)) is not None]
+        names = {record.source: record.key for record in records}
+        named = [
             r.model_copy(update={"duplicate_of": names.get(r.duplicate_of, r.duplicate_of)}) if r.duplicate_of else r
-            for r in found
+            for r in records
         ]
-        return sorted(shown, key=lambda record: (record.state != "committed", record.at))
+        return sorted(named, key=lambda record: (record.state != "committed", record.at))
 
-    def of(self, digest: str, source: str) -> Record | None:
-        """One file's own record; None as long as nothing is known. One GET."""
+    def of(self, digest: str, source: str) -> LedgerRecord | None:
+        """The record of one file; None if there is none yet. One GET."""
         return self._get(f"{INGESTED}{digest}/{source}.json")
 
-    def find_committed(self, digest: str, table_uuid: str) -> Record | None:
-        """The record of the file whose rows are, or once were, in this very table."""
-        found = (r for r in self.find(digest) if r.state == "committed" and r.table_uuid == table_uuid)
-        return next(found, None)
+    def find_committed(self, digest: str, source: str, token: str, table_uuid: str) -> LedgerRecord | None:
+        """The record of this version, if its rows were committed to the table with this uuid. One GET."""
+        record = self.of(digest, source)
+        if record is None or record.state != "committed" or record.table_uuid != table_uuid:
+            return None
+        return record if record.token in (None, token) else None
 
-    def failure(self, key: str, version_id: str | None) -> Record | None:
-        """Why the lake last could not ingest this version; None if it never failed."""
+    def failure(self, key: str, version_id: str | None) -> LedgerRecord | None:
+        """The record of this version's last failure; None if it never failed. One GET."""
         return self._get(f"{INGESTED}{_FAILED}/{source_id(key, version_id)}.json")
 
-    def _get(self, key: str) -> Record | None:
+    def _get(self, key: str) -> LedgerRecord | None:
         try:
-            with self._explained(key):
-                return Record.model_validate_json(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+            with self._translated(key):
+                return LedgerRecord.model_validate_json(
+                    self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+                )
         except NotFound:
             return None
 
-    def _put(self, key: str, record: Record) -> None:
-        with self._explained(record.key):
+    def _put(self, key: str, record: LedgerRecord) -> None:
+        with self._translated(record.key):
             body = record.model_dump_json(exclude_none=True).encode()
             self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json")
 
     @contextmanager
-    def _explained(self, subject: str) -> Iterator[None]:
+    def _translated(self, subject: str) -> Iterator[None]:
         try:
             yield
         except (ClientError, BotoCoreError) as error:
-            if isinstance(error, ClientError) and error.response["Error"]["Code"] in ("NoSuchKey", "404"):
-                raise NotFound(f"there is no record {subject}", subject=subject) from None
-            raise explain(error, f"the ingest record of {subject}") from error
+            if is_missing(error):
+                raise NotFound(f"the ledger has no record {subject}", subject=subject) from None
+            raise translate_aws_error(error, f"the ingest record of {subject}") from error

@@ -1,6 +1,6 @@
-"""Media become a row of metadata each; their bytes are copied within S3 to `media/`, by digest, and never held.
+"""Media files: each becomes one row of metadata, and its bytes are copied within S3 to `media/`, named by digest.
 
-The copy outlives the landing zone, where a key may be overwritten and old versions expire.
+The copy outlives the landing prefix, where a key may be overwritten and old versions expire.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from catalog.ingest.objects import DigestingStream, LandedObject
-from catalog.pipeline.formats import detect
-from catalog.pipeline.media import HEAD_BYTES, MEDIA, dimensions, media_type
-from catalog.places import MEDIA as PLACE
+from catalog.core.s3_layout import MEDIA as MEDIA_PREFIX
+from catalog.formats import HEAD_BYTES, MEDIA, detect, dimensions, media_type
+from catalog.ingest.landed_object import DigestingStream, LandedObject
 
 
 def read_media(source: LandedObject, stream: DigestingStream, name: str) -> Iterator[pa.RecordBatch]:
-    """The file's one row, once its bytes are at their place; a crash after that leaves a copy that nobody refers to.
+    """Copies the file's bytes, then yields its row; a crash after the copy leaves a copy that no row refers to.
 
-    Reads the whole stream for the digest, a few megabytes at a time, and costs one COPY. Refused if it is text
-    under a name that says nothing.
+    Reads the whole stream for the digest, a few megabytes at a time, and costs one COPY. Raises FileRejected for text
+    whose name has no known suffix.
     """
     head = stream.read(HEAD_BYTES)
     kind = media_type(name, head)
     if kind is None:
-        detect(name)  # says which names are known
+        detect(name)  # raises FileRejected with the known suffixes
         raise AssertionError(f"{name} is a known format")
     digest = stream.digest()
     width, height = dimensions(kind, head)
@@ -37,6 +36,6 @@ def read_media(source: LandedObject, stream: DigestingStream, name: str) -> Iter
         "width": width,
         "height": height,
         "landed_at": source.modified,
-        "path": source.copy_to(f"{PLACE}{digest[:2]}/{digest}"),
+        "path": source.copy_to(f"{MEDIA_PREFIX}{digest[:2]}/{digest}"),
     }
     yield from pa.Table.from_pylist([row], schema=MEDIA).to_batches()

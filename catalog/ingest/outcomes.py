@@ -1,4 +1,4 @@
-"""What became of a file, as a value, as a line in the log, and as a record for the ledger."""
+"""The outcome of ingesting one file: as a value, as a log line, and as a ledger record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 from dataclasses import dataclass
 from typing import Literal
 
-from catalog.errors import LakeError
-from catalog.ingest.ledger import Record, source_id, unread_digest
-from catalog.logs import correlation
-from catalog.pipeline.landing import Landed
+from catalog.core.errors import LakeError
+from catalog.core.logs import correlation
+from catalog.ingest.ledger import LedgerRecord, source_id, unread_digest
+from catalog.ingest.s3_events import LandedFile
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +18,12 @@ Status = Literal["committed", "duplicate", "quarantined", "gone", "failed"]
 
 @dataclass
 class Outcome:
-    """What became of a file. `error` says why, if it was quarantined (then see `report`) or failed.
+    """The outcome for one file. `error` is the reason if it was quarantined (`report` is the report's key) or failed.
 
-    A file that comes a second time is a `duplicate` whoever brought its rows; `made_by` is the source that did,
-    which may be itself.
+    A version that is delivered again is a `duplicate`: its rows are in the table under its `token`.
     """
 
-    landed: Landed
+    landed: LandedFile
     status: Status = "failed"
     digest: str | None = None
     size: int = 0
@@ -32,7 +31,7 @@ class Outcome:
     table: str | None = None
     table_uuid: str | None = None
     snapshot_id: int | None = None
-    made_by: str | None = None
+    token: str | None = None
     error: LakeError | None = None
     report: str | None = None
 
@@ -40,23 +39,23 @@ class Outcome:
     def source(self) -> str:
         return source_id(self.landed.key, self.landed.version_id)
 
-    def record(self) -> Record | None:
-        """What the ledger keeps; None for a file that is gone: there is nothing to tell about it."""
+    def record(self) -> LedgerRecord | None:
+        """The ledger's record; None for a file that is gone."""
         if self.status == "gone":
             return None
-        landed, own = self.landed, self.made_by == self.source
-        return Record(
+        landed = self.landed
+        return LedgerRecord(
             digest=self.digest or unread_digest(landed.key, landed.version_id),
             source=self.source,
+            token=self.token,
             key=landed.key,
             version=landed.version_id,
-            state="committed" if self.status == "duplicate" and own else self.status,
+            state="committed" if self.status == "duplicate" else self.status,
             table=self.table,
             table_uuid=self.table_uuid,
             snapshot_id=self.snapshot_id,
             rows=self.rows,
             size=self.size,
-            duplicate_of=self.made_by if self.status == "duplicate" and not own else None,
             report=self.report,
             reason=self.error.message if self.error else None,
             position=getattr(self.error, "position", {}),
@@ -64,7 +63,7 @@ class Outcome:
         )
 
 
-def tell(outcome: Outcome) -> None:
+def log_outcome(outcome: Outcome) -> None:
     level = {"quarantined": logging.WARNING, "failed": logging.ERROR}.get(outcome.status, logging.INFO)
     with correlation(outcome.landed.correlation_id or outcome.digest):
         extra = {

@@ -6,6 +6,10 @@
     checkpoint  a log's signed size and root (c2sp.org/tlog-checkpoint)
     tiles       the tree as static files (c2sp.org/tlog-tiles)
     proof       offline proofs of inclusion in one file (c2sp.org/tlog-proof@v1)
+    cosignature a witness's signature on a checkpoint (c2sp.org/tlog-cosignature)
+    policy      which logs and how many witnesses a verifier demands (c2sp.org/tlog-policy)
+    prefix_map  a map whose every key has a provable value, or a provable absence; map_verify checks both
+    witness     what a log sends to a witness and what the witness decides (c2sp.org/tlog-witness)
 
 Wrong evidence raises ProofError (NoteError if it is a signed note); a caller's mistake raises ValueError.
 """

@@ -1,6 +1,6 @@
 """Checkpoints (c2sp.org/tlog-checkpoint): a log's name, size and root, as the text of a signed note.
 
-Opening one says who signed it. Whether two of them belong to one history is for verify_consistency to say.
+Opening one verifies its signatures. Whether one checkpoint extends another is checked by verify_consistency.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from catalog.merkle.note import (
 )
 
 MAX_SIZE = 2**63 - 1
-"""The largest tree: what strangers' tools count with."""
+"""The largest tree: other tools store the size in a signed 64-bit integer."""
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 _LINE = re.compile(r"[^\x00-\x1f]+")
@@ -28,7 +28,7 @@ _LINE = re.compile(r"[^\x00-\x1f]+")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state of a log at one size. Extension lines are signed but, says the specification, not audited."""
+    """The state of a log at one size. Extension lines are signed but, by the specification, not audited."""
 
     origin: str
     size: int
@@ -45,7 +45,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Reads the text of a note. Raises NoteError unless it is exactly what `text` would write."""
+        """Parses the text of a note. Raises NoteError unless it is exactly what `text` would write."""
         lines = text.split("\n")
         if len(lines) < 4 or lines.pop() != "":
             raise NoteError("a checkpoint has at least three lines, each ending in a newline")
@@ -63,17 +63,18 @@ class Checkpoint:
     def sign(self, signers: Sequence[Signer]) -> bytes:
         """The checkpoint as a signed note. By convention the log's key has the origin as its name.
 
-        What is signed cannot be taken back: sign only what is durable and extends all that was signed before.
+        A signature cannot be revoked: sign only a checkpoint that is durable, or stored by the same write, and that
+        extends every checkpoint signed before.
         """
         return sign_note(self.text(), signers)
 
 
 def open_checkpoint(note: bytes, verifier_keys: Iterable[VerifierKey], origin: str | None = None) -> Checkpoint:
-    """The checkpoint in a signed note, vouched for by at least one of the keys.
+    """The checkpoint in a note that at least one of the keys signed.
 
-    Every key is trusted to sign for the log. It must be of the log called `origin`; if that is not given, of
-    the log that a key that signed is named after. Raises NoteError if the note, its signatures or its text
-    are not right, or it is another log's.
+    Every key is trusted to sign for the log. The checkpoint's origin must be `origin` or, if that is not given, the
+    name of a key that signed. Raises NoteError if the note, its signatures or its text are wrong, or if the
+    checkpoint is of another log.
     """
     opened = open_note(note, verifier_keys)
     checkpoint = Checkpoint.parse(opened.text)

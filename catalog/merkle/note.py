@@ -1,6 +1,6 @@
 """Signed notes (c2sp.org/signed-note): text with Ed25519 signatures, as Go's checksum database uses them.
 
-Knows nothing of trees. Keys are values handed in; none is looked up, fetched or remembered.
+Knows nothing of trees. Keys are passed in; none is looked up, fetched or stored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")  # all but the newline
 
 
 class NoteError(ProofError):
-    """A note that is malformed, wrongly signed, or signed by nobody known. Its text may not be used."""
+    """A note that is malformed, wrongly signed, or not signed by a known key. Its text must not be used."""
 
 
 class Signer(Protocol):
-    """Signs notes. The key may live elsewhere (AWS KMS): only its name, id and signatures are seen here.
+    """Signs notes. The key may be elsewhere (AWS KMS): only its name, id and signatures are needed here.
 
-    `sign` answers the bare signature; for an Ed25519 key, 64 bytes that VerifierKey(name, public_key)
+    `sign` returns the bare signature; for an Ed25519 key, 64 bytes that VerifierKey(name, public_key)
     accepts.
     """
 
@@ -53,7 +53,7 @@ class VerifierKey:
     public_key: bytes
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         if len(self.public_key) != 32:
             raise ValueError(f"an Ed25519 public key has 32 bytes, not {len(self.public_key)}")
 
@@ -141,10 +141,11 @@ class Ed25519Signer:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note whose text is vouched for by the keys in `signed_by`: at least one."""
+    """A note whose text is vouched for by the keys in `signed_by`: at least one. `lines` are their signature lines."""
 
     text: str
     signed_by: tuple[VerifierKey, ...]
+    lines: tuple[str, ...] = ()
 
 
 def sign_note(text: str, signers: Sequence[Signer]) -> bytes:
@@ -159,36 +160,40 @@ def sign_note(text: str, signers: Sequence[Signer]) -> bytes:
         raise ValueError("a note is signed by at least one key, and once by each")
     lines = [text, "\n"]
     for signer in signers:
-        _check_name(signer.name)
+        check_name(signer.name)
         if len(signer.key_id) != 4:
             raise ValueError(f"the key id of {signer.name} has {len(signer.key_id)} bytes, not 4")
-        signature = encode_base64(signer.key_id + signer.sign(message))
-        lines.append(f"{_SIGNATURE_PREFIX}{signer.name} {signature}\n")
+        lines.append(signature_line(signer.name, signer.key_id, signer.sign(message)))
     return "".join(lines).encode()
 
 
+def signature_line(name: str, key_id: bytes, signature: bytes) -> str:
+    """`— name base64(key id || signature)`, with its newline."""
+    return f"{_SIGNATURE_PREFIX}{name} {encode_base64(key_id + signature)}\n"
+
+
 def open_note(note: bytes, verifier_keys: Iterable[VerifierKey]) -> Note:
-    """Checks a signed note and gives its text.
+    """Verifies a signed note and returns its text.
 
     Signatures by unknown keys are ignored. The first signature by each known key must be right, or the note
-    is refused whole; later ones by the same key are not looked at. Raises NoteError if the note is malformed,
+    is rejected; later ones by the same key are ignored. Raises NoteError if the note is malformed,
     too large, wrongly signed, or signed by none of the keys.
     """
     known = _by_name_and_id(verifier_keys)
-    text, signatures = _split_note(note)
-    signed_by = dict[VerifierKey, None]()
+    text, signatures = split_note(note)
+    signed_by = dict[VerifierKey, str]()
     for line in signatures:
-        name, key_id, signature = _parse_signature(line)
+        name, key_id, signature = parse_signature(line)
         key = known.get((name, key_id))
         if key is None or key in signed_by:
             continue
         if not key.verify(text.encode(), signature):
             raise NoteError(f"the signature by {name} (key {key_id.hex()}) is not over this text")
-        signed_by[key] = None
+        signed_by[key] = f"{line}\n"
     if not signed_by:
         names = ", ".join(f"{name} (key {key_id.hex()})" for name, key_id in known) or "none"
         raise NoteError(f"the note is not signed by a known key; known: {names}")
-    return Note(text, tuple(signed_by))
+    return Note(text, tuple(signed_by), tuple(signed_by.values()))
 
 
 def encode_base64(data: bytes) -> str:
@@ -206,7 +211,7 @@ def decode_base64(text: str) -> bytes:
     return data
 
 
-def _split_note(note: bytes) -> tuple[str, list[str]]:
+def split_note(note: bytes) -> tuple[str, list[str]]:
     """The text, and the lines after the last blank line."""
     if len(note) > MAX_NOTE_BYTES:
         raise NoteError(f"a note of {len(note)} bytes is over the limit of {MAX_NOTE_BYTES}")
@@ -225,13 +230,13 @@ def _split_note(note: bytes) -> tuple[str, list[str]]:
     return text + "\n", lines
 
 
-def _parse_signature(line: str) -> tuple[str, bytes, bytes]:
+def parse_signature(line: str) -> tuple[str, bytes, bytes]:
     """The key name, key id and signature of a line `— name base64`."""
     try:
         if not line.startswith(_SIGNATURE_PREFIX):
             raise ValueError("no em dash and space at its start")
         name, _, encoded = line.removeprefix(_SIGNATURE_PREFIX).partition(" ")
-        _check_name(name)
+        check_name(name)
         raw = decode_base64(encoded)
         if len(raw) < 5:
             raise ValueError("too short for a key id and a signature")
@@ -248,7 +253,7 @@ def _by_name_and_id(keys: Iterable[VerifierKey]) -> dict[tuple[str, bytes], Veri
     return known
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     if not name or "+" in name or any(c.isspace() for c in name) or _has_control_characters(name):
         raise ValueError(f"not a key name, which is not empty and has no spaces and no plus: {name!r:.100}")
 

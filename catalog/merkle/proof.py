@@ -1,7 +1,7 @@
-"""Proof files (c2sp.org/tlog-proof@v1): that an entry is in a log, in one text that is checked offline.
+"""Proof files (c2sp.org/tlog-proof@v1): an inclusion proof in one text file that is verified offline.
 
-The file has the entry's index, its audit path and a signed checkpoint; with the entry and the log's public
-key, nothing else is needed and nobody has to be asked.
+The file has the entry's index, its audit path and a signed checkpoint. Verifying it takes the entry and the
+log's public key, and no request.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from catalog.merkle.checkpoint import MAX_SIZE, Checkpoint, open_checkpoint, parse_decimal
 from catalog.merkle.note import MAX_NOTE_BYTES, VerifierKey, decode_base64, encode_base64
+from catalog.merkle.policy import Policy
 from catalog.merkle.tree import HASH_SIZE, leaf_hash
 from catalog.merkle.verify import ProofError, verify_inclusion
 
@@ -21,7 +22,7 @@ MAX_HASHES = MAX_SIZE.bit_length()
 
 @dataclass(frozen=True, slots=True)
 class ProofFile:
-    """What a proof file says. Nothing in it is checked yet; `extra` never is, being nobody's signed word."""
+    """A parsed proof file, not verified yet. `extra` is not covered by a signature and is never verified."""
 
     index: int
     hashes: tuple[bytes, ...]
@@ -31,14 +32,14 @@ class ProofFile:
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """What a proof file was found to show: the entry is number `index` of the log at this checkpoint."""
+    """What a verified proof file shows: the entry has this index in the log of this checkpoint."""
 
     index: int
     checkpoint: Checkpoint
 
 
 def write(proof: ProofFile) -> bytes:
-    """The proof as a file: under 2 KB for a log of 2**20 leaves and one key. ValueError if it is none."""
+    """The proof as a file: under 2 KB for a log of 2**20 leaves and one key. ValueError if it is malformed."""
     if not 0 <= proof.index <= MAX_SIZE or len(proof.hashes) > MAX_HASHES:
         raise ValueError(f"no proof has the index {proof.index} and {len(proof.hashes)} hashes")
     if any(len(value) != HASH_SIZE for value in proof.hashes):
@@ -49,7 +50,7 @@ def write(proof: ProofFile) -> bytes:
 
 
 def read(data: bytes) -> ProofFile:
-    """Reads a proof file, strictly. Raises ProofError unless it is exactly what `write` would write."""
+    """Parses a proof file strictly. Raises ProofError unless it is exactly what `write` would write."""
     if len(data) > 2 * MAX_NOTE_BYTES:
         raise ProofError(f"a proof file of {len(data)} bytes is over the limit of {2 * MAX_NOTE_BYTES}")
     head, blank, checkpoint = data.partition(b"\n\n")
@@ -70,13 +71,28 @@ def read(data: bytes) -> ProofFile:
     return proof
 
 
-def verify(data: bytes, entry: bytes, verifier_keys: Iterable[VerifierKey], *, origin: str | None = None) -> Inclusion:
-    """Checks that `entry` is in the log, from the file and the public keys alone.
+def verify(
+    data: bytes,
+    entry: bytes,
+    verifier_keys: Iterable[VerifierKey] = (),
+    *,
+    origin: str | None = None,
+    policy: Policy | None = None,
+) -> Inclusion:
+    """Verifies that `entry` is in the log, from the file and the public keys alone.
 
+    `policy` takes the place of the keys: it names the logs, and how many of which witnesses must have cosigned.
     `origin` is the log's name; if not given, the name of the key that signed. Raises ProofError (NoteError
-    for the checkpoint's part) if the file is malformed, not signed by a known key, of another log or entry.
+    for the checkpoint's part) if the file is malformed, not signed by a known key, of another log or entry, or not
+    cosigned as the policy demands. ValueError for both keys and a policy.
     """
+    keys = tuple(verifier_keys)
+    if keys and policy is not None:
+        raise ValueError("pass the keys or a policy, and not both: the policy's logs are the keys")
     proof = read(data)
-    checkpoint = open_checkpoint(proof.checkpoint, verifier_keys, origin)
+    if policy is not None:
+        checkpoint = policy.check(proof.checkpoint, origin)
+    else:
+        checkpoint = open_checkpoint(proof.checkpoint, keys, origin)
     verify_inclusion(leaf_hash(entry), proof.index, checkpoint.size, proof.hashes, checkpoint.root)
     return Inclusion(proof.index, checkpoint)

@@ -2,8 +2,8 @@
 
 A hash tile at tile level L has up to 256 neighbouring hashes of tree level 8 * L; the levels between are
 computed from them. A bundle has the up to 256 entries under a tile of level 0. Both are immutable: growing a
-partial one gives a new path, which has its width in it. This file makes and reads bytes and paths; it fetches
-and stores nothing, and trusts no tile: a proof made from tiles is worth what verify.py says of it.
+partial one gives a new path, which contains its width. This module encodes and parses bytes and paths. It
+fetches and stores nothing, and trusts no tile: verify.py decides whether a proof made from tiles is right.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ENTRIES = -1
 """The `level` of an entry bundle."""
 
 ReadTiles: TypeAlias = Callable[[Sequence[str]], Sequence[bytes]]
-"""Answers the contents of the tiles at the paths, in their order.
+"""Returns the contents of the tiles at the paths, in their order.
 
-If a partial tile is gone because the full one took its place, the full one may be answered instead.
+If a partial tile was pruned because the full one is published, the full one may be returned instead.
 """
 
 _PATH = re.compile(r"tile/(entries|[0-9]{1,2})/((?:x[0-9]{3}/){0,6}[0-9]{3})(?:\.p/([0-9]{1,3}))?")
@@ -157,18 +157,18 @@ def hash_reader(size: int, read_tiles: ReadTiles) -> ReadHashes:
     """
 
     def read_hashes(coordinates: Sequence[Coordinate]) -> list[bytes]:
-        homes = [_home(coordinate, size) for coordinate in coordinates]
-        wanted = list(dict.fromkeys(tile for tile, _ in homes))
-        contents = read_tiles([tile.path for tile in wanted]) if wanted else []
-        if len(contents) != len(wanted):
-            raise ValueError(f"read_tiles was asked for {len(wanted)} tiles and answered {len(contents)}")
-        hashes = {tile: split_hashes(tile, data) for tile, data in zip(wanted, contents, strict=True)}
-        return [root(hashes[tile][part]) for tile, part in homes]
+        parts = [_tile_of(coordinate, size) for coordinate in coordinates]
+        tiles = list(dict.fromkeys(tile for tile, _ in parts))
+        contents = read_tiles([tile.path for tile in tiles]) if tiles else []
+        if len(contents) != len(tiles):
+            raise ValueError(f"read_tiles returned {len(contents)} tiles for {len(tiles)} paths")
+        hashes = {tile: split_hashes(tile, data) for tile, data in zip(tiles, contents, strict=True)}
+        return [root(hashes[tile][part]) for tile, part in parts]
 
     return read_hashes
 
 
-def _home(coordinate: Coordinate, size: int) -> tuple[Tile, slice]:
+def _tile_of(coordinate: Coordinate, size: int) -> tuple[Tile, slice]:
     """The tile to compute the hash from, as it is at `size`, and the part of it that lies under the hash."""
     level, index = coordinate
     if level < 0 or index < 0 or (index + 1) << level > size:

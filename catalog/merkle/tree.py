@@ -22,10 +22,10 @@ EMPTY_ROOT = sha256().digest()
 
 Coordinate: TypeAlias = tuple[int, int]
 ReadHashes: TypeAlias = Callable[[Sequence[Coordinate]], Sequence[bytes]]
-"""Answers the hashes at the coordinates, in their order. Every proof costs exactly one call of it."""
+"""Returns the hashes at the coordinates, in their order. Every proof costs exactly one call of it."""
 
 Node: TypeAlias = tuple[int, int, bytes]
-"""(level, index, hash) of a complete subtree that came to be, for a store to keep."""
+"""(level, index, hash) of a new complete subtree, to be stored."""
 
 _Range: TypeAlias = tuple[int, int]  # leaves [start, end); the start is a multiple of the next power of two
 
@@ -62,7 +62,7 @@ def frontier(size: int) -> list[Coordinate]:
 
 @dataclass(frozen=True, slots=True)
 class CompactRange:
-    """All that appending needs to know of a tree: its size and its frontier's hashes, largest subtree first.
+    """What appending needs of a tree: its size and the hashes of its frontier, largest subtree first.
 
     A value: extending gives a new one, so a batch that fails to be stored leaves the old one as it was.
     Stored as `size` and `hashes`, and rebuilt by CompactRange(size, hashes).
@@ -93,18 +93,18 @@ class CompactRange:
         """
         row = _checked(leaf_hashes)
         size = self.size + len(row)
-        kept, fresh = list(self.hashes), list[bytes]()
+        old_hashes, new_hashes = list(self.hashes), list[bytes]()
         nodes = list[Node]()
         level, first = 0, self.size  # row holds the new nodes of this level, from index `first` on
         while row:
             nodes += zip(repeat(level), count(first), row, strict=False)
             if first & 1:  # the first new node completes a pair with the frontier's hash of this level
-                row.insert(0, kept.pop())
+                row.insert(0, old_hashes.pop())
             if len(row) & 1:
-                fresh.append(row[-1])
+                new_hashes.append(row[-1])
             row = _pair_up(row)
             level, first = level + 1, first >> 1
-        return CompactRange(size, (*kept, *reversed(fresh))), nodes
+        return CompactRange(size, (*old_hashes, *reversed(new_hashes))), nodes
 
     def root(self) -> bytes:
         """The root of the tree, EMPTY_ROOT if it has no leaves. At most log2(size) hashes, no reads."""
@@ -215,7 +215,7 @@ def _read(coordinates: Sequence[Coordinate], read_hashes: ReadHashes) -> list[by
         return []
     hashes = _checked(read_hashes(coordinates))
     if len(hashes) != len(coordinates):
-        raise ValueError(f"read_hashes was asked for {len(coordinates)} hashes and answered {len(hashes)}")
+        raise ValueError(f"read_hashes returned {len(hashes)} hashes for {len(coordinates)} coordinates")
     return hashes
 
 

@@ -1,13 +1,13 @@
-"""Checks Merkle proofs. Meant to be read in one sitting by somebody who trusts nobody, and run alone.
+"""Verifies Merkle proofs. Short enough to be audited in one sitting, and usable on its own.
 
 Needs Python's standard library and nothing else, not even the rest of this package: the code that makes
-proofs (tree.py) is not used to check them. Each function returns None if the proof holds and raises
+proofs (tree.py) is not used to check them. Each function returns None if the proof is right and raises
 ProofError if not.
 
 Hashes are 32 bytes. A leaf hash is SHA-256(0x00 || entry), a node is SHA-256(0x01 || left || right), so that
-an entry can never pass for a node [RFC 6962, 2.1]. The caller hashes the entry itself, and vouches for size
-and root together, as one signed checkpoint states them (checkpoint.py): a path can have the same shape in
-trees of neighbouring sizes, so it says nothing about a size by itself. All else in a proof is untrusted.
+an entry can never pass for a node [RFC 6962, 2.1]. The caller hashes the entry itself, and takes size and
+root together from one signed checkpoint (checkpoint.py): a path can have the same shape in trees of
+neighbouring sizes, so it proves nothing about a size by itself. All else in a proof is untrusted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[by
     computed = leaf_hash
     for sibling in proof:
         if sn == 0:
-            raise _spare(f"leaf {index} of {size}")
+            raise _too_many_hashes(f"leaf {index} of {size}")
         if fn & 1 or fn == sn:
             computed = _node(sibling, computed)
             while fn and not fn & 1:  # the last node of its row, without a sibling: it moves up as it is
@@ -45,7 +45,7 @@ def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[by
             computed = _node(computed, sibling)
         fn, sn = fn >> 1, sn >> 1
     if sn != 0:
-        raise _missing(f"leaf {index} of {size}")
+        raise _too_few_hashes(f"leaf {index} of {size}")
     _check_root(computed, root, f"leaf {index} of {size}")
 
 
@@ -62,21 +62,21 @@ def verify_consistency(size1: int, size2: int, proof: Sequence[bytes], root1: by
         raise ProofError(f"there is no proof of consistency from {subject}")
     if size1 == size2:
         if proof:
-            raise _spare(subject)
+            raise _too_many_hashes(subject)
         _check_root(root1, root2, subject)
         return
     if not proof:
-        raise _missing(subject)
+        raise _too_few_hashes(subject)
     # The walk begins at the largest complete subtree that ends where the old tree ends. If that is the whole
     # old tree, the proof leaves it out: it is root1.
-    rest = list(proof) if size1 & (size1 - 1) else [root1, *proof]
+    path = list(proof) if size1 & (size1 - 1) else [root1, *proof]
     fn, sn = size1 - 1, size2 - 1
     while fn & 1:
         fn, sn = fn >> 1, sn >> 1
-    computed1 = computed2 = rest[0]
-    for sibling in rest[1:]:
+    computed1 = computed2 = path[0]
+    for sibling in path[1:]:
         if sn == 0:
-            raise _spare(subject)
+            raise _too_many_hashes(subject)
         if fn & 1 or fn == sn:
             computed1, computed2 = _node(sibling, computed1), _node(sibling, computed2)
             while fn and not fn & 1:
@@ -85,7 +85,7 @@ def verify_consistency(size1: int, size2: int, proof: Sequence[bytes], root1: by
             computed2 = _node(computed2, sibling)
         fn, sn = fn >> 1, sn >> 1
     if sn != 0:
-        raise _missing(subject)
+        raise _too_few_hashes(subject)
     _check_root(computed1, root1, f"{subject}, the old tree")
     _check_root(computed2, root2, f"{subject}, the new tree")
 
@@ -107,12 +107,12 @@ def verify_batch(
     if indices[0] < 0 or indices[-1] >= size:
         raise ProofError(f"a tree of {size} leaves has no leaves {indices[0]} to {indices[-1]}")
     subject = f"{len(indices)} leaves of {size}"
-    row, rest, width = list(zip(indices, leaf_hashes, strict=True)), iter(proof), size
+    row, hashes, width = list(zip(indices, leaf_hashes, strict=True)), iter(proof), size
     while width > 1:
-        row = list(_row_above(row, width, rest, subject))
+        row = list(_row_above(row, width, hashes, subject))
         width = (width + 1) >> 1
-    if next(rest, None) is not None:
-        raise _spare(subject)
+    if next(hashes, None) is not None:
+        raise _too_many_hashes(subject)
     _check_root(row[0][1], root, subject)
 
 
@@ -125,7 +125,7 @@ def verify_range(leaf_hashes: Sequence[bytes], start: int, size: int, proof: Seq
 
 
 def _row_above(
-    row: Sequence[tuple[int, bytes]], width: int, rest: Iterator[bytes], subject: str
+    row: Sequence[tuple[int, bytes]], width: int, hashes: Iterator[bytes], subject: str
 ) -> Iterator[tuple[int, bytes]]:
     """The parents of the known nodes of a row `width` wide, with absent siblings taken from the proof."""
     at = 0
@@ -133,20 +133,20 @@ def _row_above(
         index, computed = row[at]
         at += 1
         if index & 1:
-            computed = _node(_next(rest, subject), computed)
+            computed = _node(_next(hashes, subject), computed)
         elif at < len(row) and row[at][0] == index + 1:
             computed = _node(computed, row[at][1])
             at += 1
         elif index + 1 < width:
-            computed = _node(computed, _next(rest, subject))
+            computed = _node(computed, _next(hashes, subject))
         # else it is the last node of its row, without a sibling, and moves up as it is
         yield index >> 1, computed
 
 
-def _next(rest: Iterator[bytes], subject: str) -> bytes:
-    sibling = next(rest, None)
+def _next(hashes: Iterator[bytes], subject: str) -> bytes:
+    sibling = next(hashes, None)
     if sibling is None:
-        raise _missing(subject)
+        raise _too_few_hashes(subject)
     return sibling
 
 
@@ -165,9 +165,9 @@ def _check_root(computed: bytes, root: bytes, subject: str) -> None:
         raise ProofError(f"{subject}: the proof leads to root {computed.hex()}, not to {root.hex()}")
 
 
-def _spare(subject: str) -> ProofError:
+def _too_many_hashes(subject: str) -> ProofError:
     return ProofError(f"{subject}: the proof has more hashes than it needs")
 
 
-def _missing(subject: str) -> ProofError:
+def _too_few_hashes(subject: str) -> ProofError:
     return ProofError(f"{subject}: the proof has fewer hashes than it needs")

@@ -1,4 +1,8 @@
-"""SQL over the lake's tables: parsed once, bound to one cut of the timeline, answered where it is cheapest.
+"""SQL queries over the lake's tables: parsed, bound to one cut of the timeline, and run on the cheapest route.
 
-Reads only. Nothing here writes to a table, to the timeline or to local disk.
+Queries only read: they never write to a table, to the timeline or to local disk.
 """
+
+from catalog.core.lazy import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports(__name__, __file__)

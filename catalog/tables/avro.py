@@ -1,7 +1,7 @@
-"""Avro files as Iceberg's metadata uses them, with everything that is the same in each prepared once.
+"""Writes Iceberg's Avro metadata files, with everything that files of one layout share prepared once.
 
-pyiceberg works out the writer and the header anew for each file, which costs more than a small commit's rows, and
-puts every record into a block of its own.
+pyiceberg derives the writer and the header again for each file, which costs more than a small commit's rows, and
+writes each record as its own block.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.resolver import construct_writer, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import OutputFile
 from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from catalog.iceberg import AVRO_SCHEMA_KEY
 
 BLOCK_RECORDS = 1000
 _HEADER_WRITER = construct_writer(META_SCHEMA)
@@ -27,7 +29,7 @@ _HEADER_WRITER = construct_writer(META_SCHEMA)
 
 @dataclass(frozen=True)
 class Layout:
-    """A kind of file: what is stored, and what the records in memory look like."""
+    """A kind of file: the schema of the file, and the schema of the records in memory."""
 
     name: str
     stored: Schema
@@ -38,12 +40,12 @@ class Layout:
         return resolve_writer(record_schema=self.records, file_schema=self.stored)
 
     @cached_property
-    def text(self) -> str:
+    def avro_schema(self) -> str:
         return json.dumps(AvroSchemaConversion().iceberg_to_avro(self.stored, schema_name=self.name))
 
 
 class PreparedOutput(AvroOutputFile[Any]):
-    """pyiceberg's Avro output over a prepared layout; records are gathered into blocks of BLOCK_RECORDS."""
+    """pyiceberg's Avro output over a prepared layout. Writes records in blocks of about BLOCK_RECORDS."""
 
     def __init__(self, output_file: OutputFile, layout: Layout, metadata: Mapping[str, str]) -> None:
         self.output_file = output_file
@@ -51,12 +53,12 @@ class PreparedOutput(AvroOutputFile[Any]):
         self.sync_bytes = os.urandom(SYNC_SIZE)
         self.writer = layout.writer
         self.metadata = dict(metadata)
-        self._text = layout.text
-        self._gathered: list[Any] = []
+        self._avro_schema = layout.avro_schema
+        self._pending: list[Any] = []
 
     def write_block(self, objects: list[Any]) -> None:
-        self._gathered += objects
-        if len(self._gathered) >= BLOCK_RECORDS:
+        self._pending += objects
+        if len(self._pending) >= BLOCK_RECORDS:
             self._flush()
 
     def __exit__(
@@ -67,10 +69,10 @@ class PreparedOutput(AvroOutputFile[Any]):
         self.output_stream.__exit__(kind, error, trace)
 
     def _flush(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        if gathered:
-            super().write_block(gathered)
+        records, self._pending = self._pending, []
+        if records:
+            super().write_block(records)
 
     def _write_header(self) -> None:
-        header = AvroFileHeader(MAGIC, {**self.metadata, _SCHEMA_KEY: self._text}, self.sync_bytes)
+        header = AvroFileHeader(MAGIC, {**self.metadata, AVRO_SCHEMA_KEY: self._avro_schema}, self.sync_bytes)
         _HEADER_WRITER.write(self.encoder, header)

@@ -1,28 +1,29 @@
-"""Tables come and go: creating, listing and dropping them."""
+"""Creates, lists and drops tables, and makes Iceberg schemas from what callers give."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
-from pyiceberg.catalog.glue import GlueCatalog, _construct_table_input
+from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType
 
-from catalog.errors import Conflict, Invalid, NotFound
-from catalog.refusals import explain, explained
-from catalog.tables.commits import Committer
-from catalog.tables.modes import MODES, Mode
+from catalog.core.aws_errors import translate_aws_error, translate_aws_errors
+from catalog.core.errors import Conflict, Invalid, NotFound
+from catalog.iceberg import glue_table_input, schema_without_ids, stage_table
+from catalog.tables.committer import Committer
+from catalog.tables.glue_store import GlueTableStore, TableVersion, split_name
 from catalog.tables.partitions import make_order, make_spec
-from catalog.tables.versions import Catalogue, Version, split_name
-from catalog.tables.writes import KEY, MODE
+from catalog.tables.planner import KEY_PROPERTY, MODE_PROPERTY
+from catalog.tables.write_modes import MODES, Mode
 
 DEFAULTS = {
     "format-version": "2",
@@ -33,15 +34,16 @@ DEFAULTS = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
 }
-# What Spark and Trino call the modes, so that they write as the table is meant to be written.
-_FOREIGN = {"cow": "copy-on-write", "mor": "merge-on-read", "hybrid": "merge-on-read"}
+# Iceberg's own write mode properties, so that Spark and Trino write in the table's mode.
+_ICEBERG_MODES = {"cow": "copy-on-write", "mor": "merge-on-read", "hybrid": "merge-on-read"}
 CLONE_TAG = "clone-"
 
 
 def mode_properties(mode: str) -> dict[str, str]:
     if mode not in MODES:
-        raise Invalid(f"{mode!r} is no mode: choose from {', '.join(MODES)}")
-    return {MODE: mode, **{f"write.{verb}.mode": _FOREIGN[mode] for verb in ("delete", "update", "merge")}}
+        raise Invalid(f"{mode!r} is not a write mode: choose from {', '.join(MODES)}")
+    operations = ("delete", "update", "merge")
+    return {MODE_PROPERTY: mode, **{f"write.{operation}.mode": _ICEBERG_MODES[mode] for operation in operations}}
 
 
 def create_table(
@@ -54,20 +56,22 @@ def create_table(
     partition: Sequence[str],
     sort: Sequence[str],
     properties: Mapping[str, str] | None,
+    uuid: UUID | None = None,
 ) -> Table:
-    """Four requests: the database's location, one metadata file, CreateTable, and the database if it is new."""
+    """Requests: GetDatabase, CreateDatabase if it is new, one PUT of metadata, CreateTable, and GetTable."""
     database, table = split_name(name)
     keyed = with_key(as_schema(schema), key)
-    settled = {**DEFAULTS, **mode_properties(mode), **dict(properties or {})}
+    all_properties = {**DEFAULTS, **mode_properties(mode), **dict(properties or {})}
     if key:
-        settled[KEY] = ",".join(key)
+        all_properties[KEY_PROPERTY] = ",".join(key)
     catalogue = committer.catalogue
-    with explained(name):
+    with translate_aws_errors(name):
         make_database(catalogue.catalog, database)
-        staged = catalogue.catalog._create_staged_table(
-            (database, table), keyed, None, make_spec(keyed, partition), make_order(keyed, sort), settled
-        )
+        spec, order = make_spec(keyed, partition), make_order(keyed, sort)
+        staged = stage_table(catalogue.catalog, (database, table), keyed, spec, order, all_properties)
         metadata, location = staged.metadata, staged.metadata_location
+        if uuid is not None:
+            metadata = metadata.model_copy(update={"table_uuid": uuid})
         catalogue.io.store.put(location, metadata.model_dump_json(exclude_none=True).encode())
     register(catalogue, name, metadata, location)
     version = catalogue.load(name)
@@ -75,26 +79,29 @@ def create_table(
     return catalogue.table(version)
 
 
-def register(catalogue: Catalogue, name: str, metadata: Any, location: str) -> None:
-    """Puts a new table into the catalog; Conflict if the name is taken by anything but this very metadata."""
+def register(catalogue: GlueTableStore, name: str, metadata: Any, location: str) -> None:
+    """Creates the table's entry in Glue; Conflict if the name belongs to a table with another uuid."""
     database, table = split_name(name)
-    entry = _construct_table_input(table, location, metadata.properties, metadata)
+    entry = glue_table_input(table, location, metadata.properties, metadata)
     try:
         catalogue.catalog.glue.create_table(DatabaseName=database, TableInput=entry)
     except (ClientError, BotoCoreError) as error:
-        # Taken, or the answer to our own request was lost and the SDK asked again: only a look can tell.
+        # The name exists, or our own response was lost and the SDK sent the request again: the table's uuid tells.
         try:
-            if catalogue.load(name).metadata.table_uuid == metadata.table_uuid:
+            existing = catalogue.load(name)
+            if existing.metadata.table_uuid == metadata.table_uuid:
+                if location not in {existing.location, *(log.metadata_file for log in existing.metadata.metadata_log)}:
+                    catalogue.io.store.delete([location])  # the table has the metadata file of an earlier call
                 return
         except NotFound:
-            raise explain(error, name) from error
+            raise translate_aws_error(error, name) from error
         catalogue.io.store.delete([location])
-        raise Conflict(f"{name} exists already: drop it first, or alter it", subject=name) from None
+        raise Conflict(f"{name} already exists: drop it first, or alter it", subject=name) from None
 
 
 def list_tables(catalog: GlueCatalog, database: str | None) -> list[str]:
-    with explained(database or "the catalog"):
-        databases = [database] if database is not None else [found[0] for found in catalog.list_namespaces()]
+    with translate_aws_errors(database or "the catalog"):
+        databases = [database] if database is not None else [namespace[0] for namespace in catalog.list_namespaces()]
         try:
             return sorted(f"{db}.{table}" for name in databases for db, table in catalog.list_tables(name))
         except NoSuchNamespaceError:
@@ -102,17 +109,17 @@ def list_tables(catalog: GlueCatalog, database: str | None) -> list[str]:
 
 
 def as_schema(schema: Any) -> Schema:
-    """An Iceberg schema with fresh ids, from Iceberg's own, Arrow's, or {name: type}."""
+    """An Iceberg schema with fresh ids, from an Iceberg schema, an Arrow schema, or {name: type}."""
     if isinstance(schema, Schema):
         return assign_fresh_schema_ids(schema)
     if isinstance(schema, pa.Schema):
-        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema, format_version=2))
+        return assign_fresh_schema_ids(schema_without_ids(schema, format_version=2))
     if isinstance(schema, Mapping):
         fields = [
             NestedField(i, name, as_type(kind), required=False) for i, (name, kind) in enumerate(schema.items(), 1)
         ]
         return assign_fresh_schema_ids(Schema(*fields))
-    raise Invalid(f"a schema is Iceberg's, Arrow's or a mapping of names to types, not {type(schema).__name__}")
+    raise Invalid(f"a schema is Iceberg's or Arrow's, or a mapping of names to types, not a {type(schema).__name__}")
 
 
 def as_type(kind: Any) -> IcebergType:
@@ -120,23 +127,23 @@ def as_type(kind: Any) -> IcebergType:
     if isinstance(kind, IcebergType):
         return kind
     if isinstance(kind, pa.DataType):
-        return _pyarrow_to_schema_without_ids(pa.schema([("x", kind)]), format_version=2).fields[0].field_type
+        return schema_without_ids(pa.schema([("x", kind)]), format_version=2).fields[0].field_type
     try:
         return (
             TypeAdapter(NestedField).validate_python({"id": 1, "name": "x", "type": kind, "required": False}).field_type
         )
     except (ValidationError, ValueError, TypeError):
-        raise Invalid(f"{kind!r} is no type of Iceberg's: write long, string, decimal(10, 2), timestamptz, …") from None
+        raise Invalid(f"{kind!r} is not an Iceberg type: write long, string, decimal(10, 2), timestamptz, …") from None
 
 
 def with_key(schema: Schema, key: Sequence[str]) -> Schema:
-    """The schema with the key's columns required and named as its identifier."""
+    """The schema with the key's columns required, and as its identifier fields."""
     if len(set(key)) < len(key):
-        raise Invalid(f"a column stands twice in the key {list(key)}")
+        raise Invalid(f"a column is twice in the key {list(key)}")
     fields = {field.name: field for field in schema.fields}
     for column in key:
         if column not in fields:
-            raise Invalid(f"the key {column!r} is no column of the schema")
+            raise Invalid(f"the key column {column!r} is not in the schema")
         kind = fields[column].field_type
         if not isinstance(kind, PrimitiveType) or isinstance(kind, (FloatType, DoubleType)):
             raise Invalid(f"{column!r} is a {kind}, which cannot be compared for equality: choose another key")
@@ -145,8 +152,8 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
     return Schema(*fields.values(), schema_id=schema.schema_id, identifier_field_ids=identifiers)
 
 
-def drop_table(committer: Committer, version: Version, *, purge: bool) -> None:
-    """Refuses to purge while a clone reads the table's files: the tags that say so are made by `clone`."""
+def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> None:
+    """Drops the table. Conflict on a purge while a clone reads its files: `clone_table` pins them with tags."""
     name, catalogue = version.name, committer.catalogue
     clones = [ref for ref in version.metadata.refs if ref.startswith(CLONE_TAG)]
     if clones and purge:
@@ -154,7 +161,7 @@ def drop_table(committer: Committer, version: Version, *, purge: bool) -> None:
             f"{name} cannot be purged: clones read its files ({', '.join(clones)}); drop and purge those first",
             subject=name,
         )
-    with explained(name):
+    with translate_aws_errors(name):
         try:
             catalogue.catalog.drop_table(split_name(name))
         except NoSuchTableError:

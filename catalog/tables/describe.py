@@ -1,4 +1,4 @@
-"""What a table is and holds, from its metadata and manifests alone: no data file is opened."""
+"""Describes a table from its metadata and manifests alone: no data file is opened."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import NestedField, PrimitiveType
 
-from catalog.tables.fileio import ObjectIO
-from catalog.tables.live import LiveFiles
-from catalog.tables.manifests import ManifestReader
-from catalog.tables.modes import compaction_reason
-from catalog.tables.versions import Version
-from catalog.tables.writes import KEY, MODE
+from catalog.iceberg import LiveFiles, ManifestReader, ObjectIO
+from catalog.tables.glue_store import TableVersion
+from catalog.tables.planner import KEY_PROPERTY, MODE_PROPERTY
+from catalog.tables.write_modes import compaction_reason
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column and what the files' statistics say about it; None where they say nothing.
+    """A column with the statistics of its files; None where they have none.
 
-    `low` and `high` bound the values, deleted rows included; long texts are cut, so they need not occur.
+    `low` and `high` bound the values, those of deleted rows too. Long texts are truncated, so a bound need not occur.
     """
 
     name: str
@@ -37,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Description:
-    """`rows` are live ones. `committed_ms` is the last commit's time: how fresh the table is."""
+    """A table's schema, size and statistics. `rows` counts live rows. `committed_ms` is the time of the last commit."""
 
     name: str
     uuid: str
@@ -61,21 +59,20 @@ class Description:
     properties: dict[str, str]
 
 
-def describe_table(version: Version, io: ObjectIO, reader: ManifestReader) -> Description:
+def describe_table(version: TableVersion, io: ObjectIO, reader: ManifestReader) -> Description:
     metadata, schema, head = version.metadata, version.schema, version.head()
     live = LiveFiles.of(io, reader, head, version.name)
     files = [file.file for file in live.data]
     stored = sum(file.record_count for file in files)
     deleted = sum(entry.data_file.record_count for entry in live.deletes)
-    names = {field_id: name for name, field_id in schema._name_to_id.items()}
     return Description(
         name=version.name,
         uuid=version.uuid,
         location=metadata.location,
-        mode=version.properties.get(MODE, "cow"),
-        key=tuple(name for name in version.properties.get(KEY, "").split(",") if name),
-        partition=tuple(f"{f.transform}({names[f.source_id]})" for f in metadata.spec().fields),
-        sort=tuple(f"{names[f.source_id]} {f.direction.value}" for f in metadata.sort_order().fields),
+        mode=version.properties.get(MODE_PROPERTY, "cow"),
+        key=tuple(name for name in version.properties.get(KEY_PROPERTY, "").split(",") if name),
+        partition=tuple(f"{f.transform}({schema.find_column_name(f.source_id)})" for f in metadata.spec().fields),
+        sort=tuple(f"{schema.find_column_name(f.source_id)} {f.direction.value}" for f in metadata.sort_order().fields),
         rows=stored - deleted,
         files=len(files),
         bytes=sum(file.file_size_in_bytes for file in files),
@@ -94,26 +91,26 @@ def describe_table(version: Version, io: ObjectIO, reader: ManifestReader) -> De
 
 def _column(field: NestedField, files: Iterable[DataFile]) -> Column:
     lows, highs, nulls = [], [], 0
-    known = isinstance(field.field_type, PrimitiveType)
+    has_bounds = isinstance(field.field_type, PrimitiveType)
     for file in files:
-        counted = (file.null_value_counts or {}).get(field.field_id)
-        if counted is None:
-            # The file is older than the column, which is null in all of it; or it has no statistics.
-            known = known and bool(file.value_counts)
+        null_count = (file.null_value_counts or {}).get(field.field_id)
+        if null_count is None:
+            # Either the file is older than the column, which is null in every row, or it has no statistics.
+            has_bounds = has_bounds and bool(file.value_counts)
             nulls += file.record_count
             continue
-        nulls += counted
-        if counted < file.record_count:
+        nulls += null_count
+        if null_count < file.record_count:
             low, high = (
                 (file.lower_bounds or {}).get(field.field_id),
                 (file.upper_bounds or {}).get(field.field_id),
             )
             if low is None or high is None or not isinstance(field.field_type, PrimitiveType):
-                known = False
+                has_bounds = False
                 continue
             lows.append(from_bytes(field.field_type, low))
             highs.append(from_bytes(field.field_type, high))
-    bounded = known and lows
+    bounded = has_bounds and lows
     return Column(
         name=field.name,
         type=str(field.field_type),

@@ -9,6 +9,7 @@ from builtins import list as List  # noqa: N812 - `list` is one of the operation
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -17,63 +18,65 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import DataScan, Table
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.errors import Invalid
-from catalog.refusals import explained
-from catalog.tables.clones import clone_table, drop_clone_or_table
-from catalog.tables.commits import (
+from catalog.core.aws_errors import translate_aws_errors
+from catalog.core.errors import Invalid
+from catalog.core.point_in_time import PointInTime, PointLike, point_in_time
+from catalog.core.retries import Retry
+from catalog.tables.clone import Drop, clone_table, finish_drop, plan_drop
+from catalog.tables.commit_tokens import find_receipts
+from catalog.tables.committer import (
     CommitHook,
     Committer,
     Receipt,
-    Retry,
     check_token,
     make_receipt,
     new_token,
-    receipt_of,
 )
 from catalog.tables.compaction import BUDGET_BYTES, plan_compaction
 from catalog.tables.creation import create_table, list_tables
-from catalog.tables.deltas import Delta
+from catalog.tables.delta import Delta
 from catalog.tables.describe import Description, describe_table
-from catalog.tables.evolve import Change, alter_table
+from catalog.tables.evolution import TableChange, alter_table
 from catalog.tables.expiry import Expired, expire_snapshots
-from catalog.tables.history import AsOf, find_snapshot, name_snapshot, past, roll_back, unname_snapshot
-from catalog.tables.inserts import Inserts
-from catalog.tables.matching import parse_filter
-from catalog.tables.modes import Mode
-from catalog.tables.requests import Request, delete_request, upsert_request
-from catalog.tables.rows import Rows
-from catalog.tables.transaction import PATIENCE_S, Transaction, Transactions
-from catalog.tables.versions import Catalogue
-from catalog.tables.writes import Planner
+from catalog.tables.filters import sql_filter
+from catalog.tables.glue_store import GlueTableStore
+from catalog.tables.insert_batches import InsertBatches
+from catalog.tables.planner import WritePlanner
+from catalog.tables.row_validation import Rows
+from catalog.tables.snapshots import SnapshotAt, find_snapshot, name_snapshot, roll_back, unname_snapshot
+from catalog.tables.snapshots import history as snapshot_history
+from catalog.tables.transactions import PATIENCE_S, Transaction, Transactions
+from catalog.tables.write_modes import Mode
+from catalog.tables.write_requests import WriteRequest, delete_request, upsert_request
 
 
 class Tables:
-    """The lake's tables. Safe to share between threads; processes need nothing but the catalog in common.
-
-    `hook` is called after every commit (see CommitHook). `records` is where transactions are decided; default:
-    `transactions/` beside the warehouse. `patience_s`: how long a transaction may hold a table before another
-    writer aborts it.
-    """
+    """The lake's tables. Safe to share between threads; processes share nothing but the catalog."""
 
     def __init__(
         self,
         catalog: Catalog,
         *,
-        hook: CommitHook | None = None,
+        on_commit: CommitHook | None = None,
         retry: Retry | None = None,
         records: str | None = None,
         patience_s: float = PATIENCE_S,
         unproven: Callable[[str, Snapshot], bool] = lambda name, snapshot: False,
+        snapshot_at: SnapshotAt | None = None,
     ) -> None:
-        """`unproven`: whether a table's snapshot still waits to be proven. Such a one never expires."""
+        """`on_commit` is called after every commit (see CommitHook). `records`: the prefix of transaction records; by
+        default `transactions/` beside the warehouse. `patience_s`: how long a transaction may hold a table before
+        another writer aborts it. `unproven`: whether a snapshot still waits for its leaf; such a one never expires.
+        `snapshot_at`: finds a table's snapshot in the timeline; None when there is no timeline.
+        """
         if not isinstance(catalog, GlueCatalog):
-            raise Invalid(f"the tables stand on Glue's compare-and-swap, which {type(catalog).__name__} does not have")
-        self.catalogue = Catalogue(catalog)
-        self.committer = Committer(self.catalogue, hook, retry)
-        self._unproven = unproven
-        self._inserts = Inserts(self.committer)
-        place = records or f"{catalog.properties.get('warehouse', '').rstrip('/').rpartition('/')[0]}/transactions"
-        self._transactions = Transactions(self.committer, place, patience_s)
+            raise Invalid(f"tables need Glue's compare-and-swap, which {type(catalog).__name__} does not have")
+        self.catalogue = GlueTableStore(catalog)
+        records = records or f"{catalog.properties.get('warehouse', '').rstrip('/').rpartition('/')[0]}/transactions"
+        self._transactions = Transactions(self.catalogue.io.store, records, patience_s)
+        self.committer = Committer(self.catalogue, on_commit, retry, resolve_transactions=self._transactions.resolve)
+        self._unproven, self._snapshot_at = unproven, snapshot_at
+        self._inserts = InsertBatches(self.committer)
 
     def create(
         self,
@@ -85,10 +88,12 @@ class Tables:
         partition: Sequence[str] = (),
         sort: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        uuid: UUID | None = None,
     ) -> Table:
         """Creates a table. `schema`: Iceberg, Arrow, or {name: type}; key columns become required.
 
-        `partition`: `region`, `day(ts)`, `bucket(16, id)`, …; `sort`: `ts desc`. Conflict if it exists.
+        `partition`: `region`, `day(ts)`, `bucket(16, id)`, …; `sort`: `ts desc`. Conflict if it exists; a table that
+        exists with this `uuid` was created by an earlier call, and is returned as it is.
         """
         return create_table(
             self.committer,
@@ -99,6 +104,7 @@ class Tables:
             partition=partition,
             sort=sort,
             properties=properties,
+            uuid=uuid,
         )
 
     def insert(self, name: str, rows: Rows, *, token: str | None = None) -> Receipt:
@@ -123,15 +129,15 @@ class Tables:
         keys: Rows = None,
         token: str | None = None,
     ) -> Receipt:
-        """Deletes the rows a filter is true for, or those with the given `keys` of the table's own key.
+        """Deletes the rows that a filter is true for, or those with one of the `keys` of the table's own key.
 
-        Files whose statistics decide are dropped or skipped unread. Commits nothing if nothing matches.
+        A file is dropped or skipped without being read if its statistics decide. Commits nothing if no row matches.
         """
         return self._write(delete_request(self.catalogue, name, where, keys), token)
 
     def compact(self, name: str, *, budget_bytes: int = BUDGET_BYTES) -> Receipt:
         """Merges pending deletes and small files, reading at most the budget. Changes no row."""
-        return self._write(Request(name, lambda planner: plan_compaction(planner, budget_bytes), 0), None)
+        return self._write(WriteRequest(name, lambda planner: plan_compaction(planner, budget_bytes), 0), None)
 
     def scan(
         self,
@@ -139,11 +145,11 @@ class Tables:
         *,
         where: str | BooleanExpression | None = None,
         columns: Sequence[str] | None = None,
-        as_of: AsOf | None = None,
+        as_of: PointLike | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """The rows, as Arrow. `as_of` a snapshot id, a time (ms or datetime) or a name reads with its schema."""
-        with explained(name):
+        """The rows as Arrow; with `as_of`, those at a point in time, under the schema of its snapshot."""
+        with translate_aws_errors(name):
             return self.plan_scan(name, where=where, columns=columns, as_of=as_of, limit=limit).to_arrow()
 
     def plan_scan(
@@ -152,25 +158,25 @@ class Tables:
         *,
         where: str | BooleanExpression | None = None,
         columns: Sequence[str] | None = None,
-        as_of: AsOf | None = None,
+        as_of: PointLike | None = None,
         limit: int | None = None,
     ) -> DataScan:
-        """The scan, not yet run: for planners that want its files, and for readers batch by batch."""
+        """The scan, not yet run: for callers that plan with its files, or read it batch by batch."""
         version = self.catalogue.load(name)
-        metadata, snapshot = version.metadata, None  # none: the current one, with the current schema
+        metadata, snapshot = version.metadata, None  # None: the current snapshot, under the current schema
         if as_of is not None:
-            snapshot = find_snapshot(version, as_of)
+            snapshot = find_snapshot(version, point_in_time(as_of), self._snapshot_at)
             schema_id = metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
             metadata = metadata.model_copy(update={"current_schema_id": schema_id})
         names = [field.name for field in metadata.schema().fields]
         for column in columns or ():
             if column.split(".")[0] not in names:
-                raise Invalid(f"{name}: there is no column {column!r}; there are {', '.join(names)}", subject=name)
-        self.committer.saw_read(name)
+                raise Invalid(f"{name}: there is no column {column!r}; it has {', '.join(names)}", subject=name)
+        self.committer.count_read(name)
         return DataScan(
             table_metadata=metadata,
             io=self.catalogue.io,
-            row_filter=AlwaysTrue() if where is None else parse_filter(where, name),
+            row_filter=AlwaysTrue() if where is None else sql_filter(where, metadata.schema(), name),
             selected_fields=tuple(columns) if columns is not None else ("*",),
             snapshot_id=snapshot.snapshot_id if snapshot else None,
             limit=limit,
@@ -189,25 +195,30 @@ class Tables:
         key: Sequence[str] | None = None,
         mode: Mode | None = None,
         properties: Mapping[str, str | None] | None = None,
+        token: str | None = None,
     ) -> None:
-        """Changes the table's shape, all or nothing, in one commit of metadata. None removes a property."""
+        """Changes schema, partitioning, sort order, key, mode and properties in one commit of metadata, all or nothing.
+
+        A property of None is removed. A token that was committed before changes nothing, whatever happened since.
+        """
         alter_table(
             self.committer,
             name,
-            Change(add or {}, drop, rename or {}, promote or {}, partition, sort, key, mode, properties or {}),
+            TableChange(add or {}, drop, rename or {}, promote or {}, partition, sort, key, mode, properties or {}),
+            None if token is None else check_token(token),
         )
 
-    def snapshot(self, name: str, tag: str, *, as_of: AsOf | None = None) -> Snapshot:
+    def snapshot(self, name: str, tag: str, *, as_of: PointLike | None = None) -> Snapshot:
         """Names a snapshot, by default the current one. It never expires while it has the name."""
-        return name_snapshot(self.committer, name, tag, as_of)
+        return name_snapshot(self.committer, name, tag, _point(as_of), self._snapshot_at)
 
     def drop_snapshot(self, name: str, tag: str) -> None:
-        """Takes a name away; the snapshot itself stays until it expires."""
+        """Removes a name; the snapshot itself stays until it expires."""
         unname_snapshot(self.committer, name, tag)
 
-    def rollback(self, name: str, to: AsOf) -> Snapshot:
-        """Makes an earlier state current again, in one commit. Nothing is deleted, so it can be taken back."""
-        return roll_back(self.committer, name, to)
+    def rollback(self, name: str, to: PointLike) -> Snapshot:
+        """Makes an earlier snapshot current again, in one commit. Deletes nothing, so it can be rolled back too."""
+        return roll_back(self.committer, name, point_in_time(to), self._snapshot_at)
 
     def expire(
         self,
@@ -217,62 +228,78 @@ class Tables:
         retain_last: int = 1,
         keep: Callable[[Snapshot], bool] = lambda snapshot: False,
     ) -> Expired:
-        """Forgets snapshots older than a time and deletes the files only they need. Always stay: named ones, those
-        that the timeline does not have yet, and what `keep` is true for; the last two with the one before them."""
+        """Expires snapshots older than a time and deletes the files only they use. Never expires named snapshots,
+        those without a leaf in the timeline, and those `keep` is true for, nor the parents of the last two."""
         cutoff = int(older_than.timestamp() * 1000) if isinstance(older_than, datetime) else older_than
         return expire_snapshots(self.committer, name, cutoff, retain_last, lambda s: keep(s) or self._unproven(name, s))
 
-    def clone(self, name: str, target: str, *, as_of: AsOf | None = None) -> Table:
-        """A new table with the rows of a snapshot, without copying them; the source keeps that snapshot."""
-        return self.catalogue.table(clone_table(self.committer, name, target, as_of))
+    def clone(self, name: str, target: str, *, as_of: PointLike | None = None) -> Table:
+        """A new table with the rows of a snapshot, without copying files; the source keeps that snapshot."""
+        return self.catalogue.table(clone_table(self.committer, name, target, _point(as_of), self._snapshot_at))
 
     def drop(self, name: str, *, purge: bool = False) -> None:
-        """Takes the table from the catalog; with `purge`, deletes its files too. Conflict while clones need them."""
-        drop_clone_or_table(self.committer, name, purge=purge)
+        """Removes the table from the catalog; with `purge`, deletes its files too. Conflict while clones read them."""
+        self.finish_drop(self.plan_drop(name), purge=purge)
+
+    def plan_drop(self, name: str) -> Drop:
+        """What `finish_drop` needs, even after the table has left the catalog. NotFound if there is no table."""
+        return plan_drop(self.committer, name)
+
+    def finish_drop(self, drop: Drop, *, purge: bool = False) -> None:
+        """Drops the table if it still has the planned uuid, and deletes what an earlier, crashed call left of it."""
+        finish_drop(self.committer, drop, purge=purge)
 
     def list(self, database: str | None = None) -> List[str]:
         """The names of all Iceberg tables, or of one database's."""
         return list_tables(self.catalogue.catalog, database)
 
     def describe(self, name: str) -> Description:
-        """Shape, size, freshness and column statistics, from metadata alone: one GET per unseen manifest."""
-        with explained(name):
+        """Schema, size, freshness and column statistics, from metadata alone: one GET per manifest not read before."""
+        with translate_aws_errors(name):
             return describe_table(self.catalogue.load(name), self.catalogue.io, self.committer.manifests)
 
     def history(self, name: str) -> List[Snapshot]:
         """Main's snapshots, newest first."""
-        return past(self.catalogue.load(name))
+        return snapshot_history(self.catalogue.load(name))
+
+    def find_snapshot(self, name: str, as_of: PointLike) -> Snapshot:
+        """The table's snapshot at a point in time. NotFound if it had none then, or if it expired."""
+        return find_snapshot(self.catalogue.load(name), point_in_time(as_of), self._snapshot_at)
 
     def load(self, name: str) -> Table:
-        """The table as pyiceberg has it."""
+        """The table as pyiceberg's own Table."""
         return self.catalogue.table(self.catalogue.load(name))
 
     def transaction(self) -> Transaction:
         """`with tables.transaction() as tx:` writes to several tables, all of them or none."""
-        return Transaction(self._transactions)
+        return Transaction(self._transactions, self.committer)
 
     def recover(self, names: Sequence[str] | None = None) -> List[str]:
-        """Ends the transactions of crashed writers, on all tables or those named; what was ended."""
-        return self._transactions.recover(self.list() if names is None else names)
+        """Resolves the transactions of crashed writers on the named tables, or on all; returns their branches."""
+        return self._transactions.recover(self.committer, self.list() if names is None else names)
 
     def forget_transactions(self, older_than_ms: int, held: Sequence[str] = ()) -> int:
-        """Deletes the records of transactions that ended before; how many. `held`: tables that one may still hold."""
-        return self._transactions.forget(older_than_ms, held)
+        """Deletes the records of transactions before a time; returns how many. `held`: tables with a branch left."""
+        return self._transactions.forget(self.catalogue, older_than_ms, held)
 
-    def _write(self, request: Request, token: str | None) -> Receipt:
+    def _write(self, request: WriteRequest, token: str | None) -> Receipt:
         name, rows = request.table, request.rows
-        used = new_token() if token is None else check_token(token)
+        used_token = new_token() if token is None else check_token(token)
         tokens: dict[str, int] = {}
         replayed: dict[str, Receipt] = {}
 
-        def once(planner: Planner) -> Delta:
+        def plan(planner: WritePlanner) -> Delta:
             tokens.clear()
-            replayed.update(receipt_of(planner.version, [] if token is None else [used]))
+            replayed.update(find_receipts(planner.version, [] if token is None else [used_token], planner.io))
             if replayed:
                 return Delta()
             delta = request.plan(planner)
-            tokens[used] = delta.matched if rows is None else rows
+            tokens[used_token] = delta.matched if rows is None else rows
             return delta
 
-        version, snapshot, delta = self.committer.write(name, once, tokens=tokens, insist=token is not None)
-        return replayed.get(used) or make_receipt(version, snapshot, used, tokens[used], delta)
+        version, snapshot, delta = self.committer.write(name, plan, tokens=tokens, commit_empty=token is not None)
+        return replayed.get(used_token) or make_receipt(version, snapshot, used_token, tokens[used_token], delta)
+
+
+def _point(as_of: PointLike | None) -> PointInTime | None:
+    return None if as_of is None else point_in_time(as_of)

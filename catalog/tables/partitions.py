@@ -1,6 +1,6 @@
-"""Partitioning and sorting: how they are written down (`day(ts)`, `bucket(16, id)`, `ts desc`) and applied to rows.
+"""Partition specs and sort orders: parsed from text (`day(ts)`, `bucket(16, id)`, `ts desc`) and applied to rows.
 
-pyiceberg's own transforms over Arrow need a Rust package of their own, and it does not sort on write at all.
+pyiceberg's own transforms over Arrow need an additional Rust package, and it does not sort on write.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from catalog.errors import Invalid
+from catalog.core.errors import Invalid
 
 _TERM = re.compile(r"^\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([\w.]+)\s*\)|([\w.]+))\s*$")
 _SORT = re.compile(r"^\s*([\w.]+)(?:\s+(asc|desc))?\s*$", re.IGNORECASE)
-_TIME: dict[type[Transform[Any, Any]], str] = {
+_TIME_UNITS: dict[type[Transform[Any, Any]], str] = {
     YearTransform: "Y",
     MonthTransform: "M",
     DayTransform: "D",
     HourTransform: "h",
 }
-_WIDTHS: dict[str, Callable[[int], Transform[Any, Any]]] = {
+_WITH_WIDTH: dict[str, Callable[[int], Transform[Any, Any]]] = {
     "bucket": lambda width: BucketTransform(num_buckets=width),
     "truncate": lambda width: TruncateTransform(width=width),
 }
-_PLAIN: dict[str, Transform[Any, Any]] = {
+_WITHOUT_WIDTH: dict[str, Transform[Any, Any]] = {
     "identity": IdentityTransform(),
     "year": YearTransform(),
     "month": MonthTransform(),
@@ -52,27 +52,27 @@ _PLAIN: dict[str, Transform[Any, Any]] = {
 
 
 @dataclass(frozen=True)
-class Term:
-    """One partition field as written: a column and the transform on it."""
+class PartitionTerm:
+    """One partition field as a caller writes it: a column and the transform on it."""
 
     column: str
     transform: Transform[Any, Any]
 
     @property
     def name(self) -> str:
-        word = str(self.transform).split("[", 1)[0]
-        return self.column if word == "identity" else f"{self.column.replace('.', '_')}_{word}"
+        transform = str(self.transform).split("[", 1)[0]
+        return self.column if transform == "identity" else f"{self.column.replace('.', '_')}_{transform}"
 
 
-def parse_term(text: str) -> Term:
+def parse_term(text: str) -> PartitionTerm:
     """`region`, `day(ts)`, `bucket(16, id)`, `truncate(4, code)`."""
     match = _TERM.match(text)
     if match and match[4]:
-        return Term(match[4], IdentityTransform())
-    if match and match[2] and match[1].lower() in _WIDTHS and int(match[2]) > 0:
-        return Term(match[3], _WIDTHS[match[1].lower()](int(match[2])))
-    if match and not match[2] and match[1].lower() in _PLAIN:
-        return Term(match[3], _PLAIN[match[1].lower()])
+        return PartitionTerm(match[4], IdentityTransform())
+    if match and match[2] and match[1].lower() in _WITH_WIDTH and int(match[2]) > 0:
+        return PartitionTerm(match[3], _WITH_WIDTH[match[1].lower()](int(match[2])))
+    if match and not match[2] and match[1].lower() in _WITHOUT_WIDTH:
+        return PartitionTerm(match[3], _WITHOUT_WIDTH[match[1].lower()])
     raise Invalid(
         f"cannot partition by {text!r}: write a column, year(c), month(c), day(c), hour(c), bucket(n, c) or "
         "truncate(n, c)"
@@ -88,12 +88,12 @@ def make_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
             PartitionField(source_id=source, field_id=1000 + number, transform=term.transform, name=term.name)
         )
     if len({field.source_id for field in fields}) < len(fields):
-        raise Invalid(f"cannot partition by {list(terms)}: a column may be used once")
+        raise Invalid(f"cannot partition by {list(terms)}: use each column once")
     return PartitionSpec(*fields)
 
 
-def check_term(schema: Schema, term: Term, text: str) -> int:
-    """The source column's id; Invalid unless the column is there and the transform takes its type."""
+def check_term(schema: Schema, term: PartitionTerm, text: str) -> int:
+    """The source column's id; Invalid unless the column exists and the transform accepts its type."""
     try:
         field = schema.find_field(term.column)
     except ValueError:
@@ -122,7 +122,7 @@ def make_order(schema: Schema, terms: Sequence[str]) -> SortOrder:
 
 
 def sorted_rows(rows: pa.Table, schema: Schema, order: SortOrder) -> pa.Table:
-    """The rows in the table's order, stably. Fields with a transform (set by other engines) end the order."""
+    """The rows in the table's sort order, stably. Stops at a field with a transform, which only other engines set."""
     keys: list[tuple[str, str, str]] = []
     for field in order.fields:
         column = schema.find_column_name(field.source_id)
@@ -136,9 +136,9 @@ def sorted_rows(rows: pa.Table, schema: Schema, order: SortOrder) -> pa.Table:
 
 
 def transformed(column: Any, transform: Transform[Any, Any], schema: Schema, source: int) -> Any:
-    """The transform over a column: times with numpy, the rest once per distinct value."""
+    """The transform of a column: of times with numpy, of other types once per distinct value."""
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    unit = _TIME.get(type(transform))
+    unit = _TIME_UNITS.get(type(transform))
     if unit is not None:
         return _since_epoch(column, unit)
     if isinstance(transform, IdentityTransform):
@@ -147,12 +147,12 @@ def transformed(column: Any, transform: Transform[Any, Any], schema: Schema, sou
         return pa.nulls(len(column))
     encoded: Any = pc.dictionary_encode(column)
     apply = transform.transform(schema.find_field(source).field_type)
-    images = pa.array([apply(value) for value in _internal(encoded.dictionary).to_pylist()])
-    return images.take(encoded.indices)
+    transformed_values = pa.array([apply(value) for value in _internal(encoded.dictionary).to_pylist()])
+    return transformed_values.take(encoded.indices)
 
 
 def split(rows: pa.Table, schema: Schema, spec: PartitionSpec) -> Iterator[tuple[PartitionKey | None, pa.Table]]:
-    """The rows of each partition, in their order. One sort over all rows, whatever the number of partitions."""
+    """The rows of each partition, in their order. Sorts all rows once, whatever the number of partitions."""
     if spec.is_unpartitioned() or rows.num_rows == 0:
         if rows.num_rows:
             yield None, rows
@@ -165,22 +165,22 @@ def split(rows: pa.Table, schema: Schema, spec: PartitionSpec) -> Iterator[tuple
     for column in columns:
         encoded: Any = pc.dictionary_encode(column, null_encoding="encode")
         codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1]  # dense again: many columns cannot overflow
+        codes = np.unique(codes, return_inverse=True)[1]  # dense again, so that many columns cannot overflow
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        chosen = order[start:end]
-        values = [PartitionFieldValue(f, c[int(chosen[0])].as_py()) for f, c in zip(spec.fields, columns, strict=True)]
-        yield PartitionKey(values, spec, schema), rows.take(chosen)
+        indices = order[start:end]
+        values = [PartitionFieldValue(f, c[int(indices[0])].as_py()) for f, c in zip(spec.fields, columns, strict=True)]
+        yield PartitionKey(values, spec, schema), rows.take(indices)
 
 
 def column_of(rows: pa.Table, schema: Schema, field_id: int) -> Any:
-    """A column by field id, also one inside structs."""
+    """A column by field id; it may be inside structs."""
     name = schema.find_column_name(field_id) or ""
     if name in rows.column_names:
         return rows[name]
-    first, *rest = name.split(".")
-    return pc.struct_field(rows[first], rest)
+    column, *path = name.split(".")
+    return pc.struct_field(rows[column], path)
 
 
 def _since_epoch(column: Any, unit: str) -> Any:
@@ -193,7 +193,7 @@ def _since_epoch(column: Any, unit: str) -> Any:
 
 
 def _internal(column: Any) -> Any:
-    """Dates and times as the integers Iceberg's transforms work on."""
+    """Dates and times as the integers that Iceberg's transforms take."""
     if pa.types.is_date(column.type):
         return column.cast(pa.int32())
     if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type):

@@ -1,4 +1,4 @@
-"""Conditions on a vector table, checked before Lance sees them: its columns, comparisons, and nothing else."""
+"""Validates filters on a vector table before Lance gets them: comparisons of its columns with values, nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 import sqlglot
 from sqlglot import exp
 
-from catalog.errors import Invalid
+from catalog.core.errors import Invalid
 
 MAX_CHARACTERS = 4000
 
@@ -19,7 +19,7 @@ _ALLOWED = (
 
 
 def checked_filter(text: str, columns: Collection[str]) -> str:
-    """The condition in the words Lance knows; Invalid, saying what is wrong, if it is none on these columns."""
+    """The filter in Lance's dialect; Invalid if it is not a condition on these columns."""
     if len(text) > MAX_CHARACTERS:
         raise Invalid(f"the filter has {len(text)} characters, over the limit of {MAX_CHARACTERS}")
     try:
@@ -29,12 +29,12 @@ def checked_filter(text: str, columns: Collection[str]) -> str:
     for node in tree.walk():
         if isinstance(node, exp.Column):
             if node.table or node.name not in columns:
-                raise Invalid(f"the filter names {node.sql()}, but there are only {', '.join(sorted(columns))}")
+                raise Invalid(f"the filter names {node.sql()}; it may use {', '.join(sorted(columns))}")
         elif not isinstance(node, _ALLOWED):
             raise Invalid(f"a filter compares columns with values; {node.sql()!r:.80} does something else")
     if not isinstance(tree, (exp.Predicate, exp.Connector, exp.Not, exp.Paren, exp.Boolean)):
         raise Invalid(f"{text!r:.80} is not a condition")
     for column in list(tree.find_all(exp.Column)):
-        # Lance quotes names with backticks, and nothing else.
+        # Lance accepts no other quotes for names than backticks.
         column.replace(exp.Var(this=f"`{column.name}`"))
     return tree.sql(dialect="postgres")

@@ -1,74 +1,20 @@
-"""The head of a vector table: one object in S3 that says what it is and which Lance version holds which snapshot.
+"""Reads and replaces the heads of vector tables in S3.
 
-Readers take the version from here, so half of a refresh is never seen; writers replace it by compare-and-swap, so of
-two refreshes one wins. Lance itself is never asked what its latest version is.
+Readers take the Lance version from the head, so they never see an unfinished refresh; writers replace it by
+compare-and-swap, so one of two concurrent refreshes wins. Lance's own latest version is never used for reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
 
 from botocore.exceptions import ClientError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from catalog import places
-from catalog.errors import Conflict, NotFound, Unverified
-from catalog.timeline.away import explained
-
-_TAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
-
-
-class Entry(BaseModel):
-    """A version that may be read. `manifest_sha256` is over Lance's manifest of it, which lists all its files."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    snapshot_id: int
-    version: int
-    rows: int
-    manifest_sha256: str
-    refreshed_ms: int
-
-
-class Head(BaseModel):
-    """`columns` are those of the source kept beside the vectors, to filter and to show; `key` is among them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-    format: Literal["strandline/vectors@v1"] = "strandline/vectors@v1"
-    uuid: str = Field(default_factory=lambda: str(uuid4()))
-    """Its own: one that is dropped and made anew is another, in the timeline too."""
-    table: str
-    table_uuid: str
-    column: str
-    key: tuple[str, ...] = Field(min_length=1)
-    columns: tuple[str, ...]
-    embedder: str
-    dimensions: int = Field(gt=0)
-    entries: tuple[Entry, ...] = ()
-
-    @property
-    def id(self) -> str:
-        return f"{self.table}.{self.column}"
-
-    @property
-    def newest(self) -> Entry | None:
-        return self.entries[-1] if self.entries else None
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """All columns of the source that lie beside the vectors: the key, the text, and those asked for."""
-        return tuple(dict.fromkeys([*self.key, self.column, *self.columns]))
-
-    def entry_for(self, snapshot_id: int, parent_of: Callable[[int], int | None]) -> Entry | None:
-        """The version for a snapshot: its own, or that of the nearest ancestor that was refreshed to."""
-        entries = {entry.snapshot_id: entry for entry in self.entries}
-        wanted: int | None = snapshot_id
-        while wanted is not None and wanted not in entries:
-            wanted = parent_of(wanted)
-        return None if wanted is None else entries[wanted]
+from catalog.core import s3_layout
+from catalog.core.aws_errors import is_missing, lost_race, translate_errors
+from catalog.core.errors import Conflict, NotFound
+from catalog.core.vector_head import Head
+from catalog.timeline import VectorObjects, head_key, vector_table_name
 
 
 class Heads:
@@ -79,48 +25,44 @@ class Heads:
 
     def read(self, id_: str) -> tuple[Head, str]:
         """The head and its ETag. One request; NotFound if there is none."""
-        with explained(id_):
+        with translate_errors(id_):
             try:
-                answer = self._s3.get_object(Bucket=self._bucket, Key=_key(id_))
+                response = self._s3.get_object(Bucket=self._bucket, Key=_key(id_))
             except ClientError as error:
-                if error.response["Error"]["Code"] != "NoSuchKey":
+                if not is_missing(error):
                     raise
                 raise NotFound(
-                    f"there is no vector table {id_}: `strandline vectors create` makes one", subject=id_
+                    f"there is no vector table {id_}: create it with `strandline vectors create`", subject=id_
                 ) from None
-            try:
-                return Head.model_validate_json(answer["Body"].read()), answer["ETag"]
-            except ValidationError as error:
-                raise Unverified(f"{_key(id_)} is not the head of a vector table: {error}", subject=id_) from None
+            return Head.parse(response["Body"].read(), _key(id_), id_), response["ETag"]
 
     def write(self, head: Head, etag: str | None) -> str:
-        """Replaces the head whose ETag it was (None: there was none); Conflict if somebody else was quicker."""
+        """Replaces the head with this ETag (None: creates it) and returns the new ETag; Conflict if it changed."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
-        with explained(head.id):
+        with translate_errors(head.id):
             try:
-                answer = self._s3.put_object(
+                response = self._s3.put_object(
                     Bucket=self._bucket, Key=_key(head.id), Body=head.model_dump_json().encode(), **condition
                 )
             except ClientError as error:
-                if error.response["Error"]["Code"] not in _TAKEN:
+                if not lost_race(error):
                     raise
-                raise Conflict(f"somebody else wrote the vector table {head.id}: try again", subject=head.id) from None
-        found: str = answer["ETag"]
-        return found
+                message = f"the vector table {head.id} exists already: drop it first, or refresh it"
+                if etag is not None:
+                    message = f"the vector table {head.id} was changed by another writer: try again"
+                raise Conflict(message, subject=head.id) from None
+        new_etag: str = response["ETag"]
+        return new_etag
 
     def remove(self, id_: str) -> None:
-        with explained(id_):
+        with translate_errors(id_):
             self._s3.delete_object(Bucket=self._bucket, Key=_key(id_))
 
     def ids(self) -> list[str]:
-        """Every vector table, by listing their heads."""
-        with explained(places.VECTORS):
-            pages = self._s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=places.VECTORS, Delimiter="/"
-            )
-            keys = [found["Key"] for page in pages for found in page.get("Contents", ())]
-        return [key.removeprefix(places.VECTORS).removesuffix(".json") for key in keys if key.endswith(".json")]
+        """The ids of all vector tables, from a listing of their heads."""
+        names = VectorObjects(self._s3, self._bucket).names()
+        return [name.removeprefix(s3_layout.VECTORS) for name in names]
 
 
 def _key(id_: str) -> str:
-    return f"{places.VECTORS}{id_}.json"
+    return head_key(vector_table_name(id_))

@@ -1,4 +1,4 @@
-"""LanceDB on S3: the only module that imports it. Its import takes seconds, so it waits for the first use."""
+"""LanceDB on S3. The only module that imports it, and only on first use: the import takes seconds."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any
 
-import boto3
 import pyarrow as pa
 
-from catalog import places
-from catalog.errors import Conflict, LakeError, NotFound, Unavailable
-from catalog.settings import Settings
-from catalog.timeline.vector_moves import VectorObjects, name_of
+from catalog.core import s3_layout
+from catalog.core.clients import environment_credentials
+from catalog.core.errors import Conflict, LakeError, NotFound, Unavailable
+from catalog.core.settings import Settings
+from catalog.timeline import VectorObjects, vector_table_name
 from catalog.vectors.embedding import Vectors
 
 KEY = "_key"
-"""The digest of the row's key, in hex: one column to find a row by, whatever its key is made of."""
+"""The digest of the row's key, in hex: one column that identifies a row, whatever its key columns are."""
 VECTOR = "embedding"
 SNAPSHOT = "source_snapshot"
-"""The Iceberg snapshot that the refresh which wrote the row went to."""
+"""The Iceberg snapshot to which the refresh that wrote the row brought the table."""
 
 OPEN_VERSIONS = 16
-_KEYS_AT_ONCE = 500
+_KEYS_PER_DELETE = 500
 _NEVER = timedelta(days=365 * 100)
 
 
 class Lance:
-    """Opens and writes Lance tables below `vectors/`. Each write says which version it made."""
+    """Creates, opens and drops Lance tables below `vectors/`. Lance's errors become LakeErrors."""
 
     def __init__(self, settings: Settings, s3: Any) -> None:
         self._settings, self._s3 = settings, s3
-        self._where = f"s3://{settings.bucket}/{places.VECTORS}"
-        self._opened = lru_cache(maxsize=OPEN_VERSIONS)(self._open)
-        self._opened_to_ask = lru_cache(maxsize=OPEN_VERSIONS)(self._open_to_ask)
+        self._uri = f"s3://{settings.bucket}/{s3_layout.VECTORS}"
+        self._open_cached = lru_cache(maxsize=OPEN_VERSIONS)(self._open)
+        self._open_async_cached = lru_cache(maxsize=OPEN_VERSIONS)(self._open_async)
 
     @cached_property
     def _db(self) -> Any:
         import lancedb
 
-        return lancedb.connect(self._where, **self._connection)
+        return lancedb.connect(self._uri, **self._connection)
 
     @cached_property
     def _connection(self) -> dict[str, Any]:
-        # Lance warns of every table that is new. What goes wrong it raises.
+        # Lance logs a warning for every new table. It raises its errors, so nothing is lost.
         os.environ.setdefault("LANCEDB_LOG", "error")
         import lancedb
 
         return {
             "storage_options": self._options,
             "read_consistency_interval": timedelta(0),
-            "session": lancedb.Session(),  # both ways in share what is cached of a table
+            "session": lancedb.Session(),  # blocking and async connections share one cache
         }
 
     @cached_property
     def _options(self) -> dict[str, str]:
-        # On AWS Lance finds the role's credentials by itself; elsewhere it is told those of every other client.
-        credentials = boto3.Session().get_credentials()
+        # On AWS, Lance finds the role's credentials itself; elsewhere it gets those that all other clients use.
+        credentials = environment_credentials()
         options = {"aws_region": self._settings.region}
         if self._settings.endpoint_url is not None and credentials is not None:
             options |= {
@@ -70,7 +70,7 @@ class Lance:
         return options
 
     def create(self, id_: str, schema: pa.Schema) -> int:
-        """An empty table, in place of whatever lies there: nobody reads what no head points to."""
+        """Creates an empty table and returns its version. Overwrites a table that no head points to."""
         return int(self._call(id_, lambda: self._db.create_table(id_, schema=schema, mode="overwrite").version))
 
     def open(self, id_: str, version: int | None = None) -> Any:
@@ -80,46 +80,46 @@ class Lance:
         self._call(id_, lambda: self._db.drop_table(id_, ignore_missing=True))
 
     def at(self, id_: str, version: int, manifest_sha256: str) -> Any:
-        """A version to read from, kept open: what Lance has loaded of it serves the next search too.
+        """A version to read from, kept open so that the next search reuses what Lance has loaded of it.
 
-        It is known by its manifest's digest: a table that was dropped and made anew counts from one again.
+        The manifest's digest is part of the cache key: a table that was dropped and created again restarts at 1.
         """
-        return self._opened(id_, version, manifest_sha256)
+        return self._open_cached(id_, version, manifest_sha256)
 
-    def to_ask(self, id_: str, version: int, manifest_sha256: str) -> Any:
-        """The same for `asked`: a table whose queries are coroutines."""
-        return self._opened_to_ask(id_, version, manifest_sha256)
+    def at_async(self, id_: str, version: int, manifest_sha256: str) -> Any:
+        """The same with a table whose queries are coroutines, for `run_query`."""
+        return self._open_async_cached(id_, version, manifest_sha256)
 
     def _open(self, id_: str, version: int, _manifest_sha256: str) -> Any:
         return self.open(id_, version)
 
-    def _open_to_ask(self, id_: str, version: int, _manifest_sha256: str) -> Any:
+    def _open_async(self, id_: str, version: int, _manifest_sha256: str) -> Any:
         import lancedb
 
-        async def opened() -> Any:
-            connection = await lancedb.connect_async(self._where, **self._connection)
+        async def connect_and_open() -> Any:
+            connection = await lancedb.connect_async(self._uri, **self._connection)
             return await connection.open_table(id_, version=version)
 
-        return self._call(id_, lambda: _run(opened()))
+        return self._call(id_, lambda: _run(connect_and_open()))
 
     def manifest_sha256(self, id_: str, version: int) -> str:
-        return VectorObjects(self._s3, self._settings.bucket).manifest(name_of(id_), version).sha256
+        return VectorObjects(self._s3, self._settings.bucket).manifest(vector_table_name(id_), version).sha256
 
     def remove_versions(self, id_: str, kept: Collection[int], older_than: timedelta) -> int:
-        """Removes the versions before the last kept one that are not kept themselves, and files that only they need.
+        """Removes the versions before the newest of `kept` that are not in it, with the files that only they use.
 
-        How many. Those younger than `older_than` stay: somebody may be reading one that a head still offered then.
+        Returns how many. Versions younger than `older_than` stay: a search may still read one that left the head.
         """
         import lance
 
         def remove() -> int:
-            dataset = lance.dataset(f"{self._where}{id_}.lance", storage_options=self._options)
-            limit = datetime.now() - older_than  # Lance gives local times
-            there: list[Any] = list(dataset.versions())
+            dataset = lance.dataset(f"{self._uri}{id_}.lance", storage_options=self._options)
+            limit = datetime.now() - older_than  # Lance's timestamps are local times
+            versions: list[Any] = list(dataset.versions())
             old = [
-                int(found["version"])
-                for found in there
-                if found["version"] < max(kept) and found["version"] not in kept and found["timestamp"] < limit
+                int(entry["version"])
+                for entry in versions
+                if entry["version"] < max(kept) and entry["version"] not in kept and entry["timestamp"] < limit
             ]
             if old:
                 dataset.cleanup_old_versions(versions=old)
@@ -127,89 +127,94 @@ class Lance:
 
         return int(self._call(id_, remove))
 
-    def asked(self, id_: str, query: Any) -> pa.Table:
-        """What a query of `to_ask` finds; its errors in our words.
+    def run_query(self, id_: str, query: Any) -> pa.Table:
+        """The result of a query on a table from `at_async`.
 
-        One step over to Lance's thread and back. The blocking calls take six, which is a quarter of a search's time.
+        Switches to Lance's event loop thread once. Lance's blocking API switches six times, a quarter of a search's
+        time.
         """
-        found: pa.Table = self._call(id_, lambda: _run(query.to_arrow()))
-        return found
+        rows: pa.Table = self._call(id_, lambda: _run(query.to_arrow()))
+        return rows
 
     @staticmethod
-    def _call(id_: str, do: Any) -> Any:
+    def _call(id_: str, operation: Any) -> Any:
         try:
-            return do()
+            return operation()
         except LakeError:
             raise
-        except (RuntimeError, OSError, ValueError) as error:  # all that Lance raises, with its reason as text
+        except (
+            RuntimeError,
+            OSError,
+            ValueError,
+        ) as error:  # the types that Lance raises; only the text tells the cause
             if "not found" in str(error).lower():
-                raise NotFound(f"the vector table {id_} is not there: {error}", subject=id_) from None
+                raise NotFound(f"the vector table {id_} does not exist: {error}", subject=id_) from None
             raise Unavailable(f"the vector table {id_} could not be reached: {error}", subject=id_) from None
 
 
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
+def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     from lancedb.background_loop import LOOP
 
-    return LOOP.run(work)
+    return LOOP.run(coroutine)
 
 
 class Chain:
-    """A run of writes to one table that nobody else's writes came between: each makes the very next version.
+    """Writes to one table that no other writer interleaves: each must create the next version, else Conflict.
 
-    Lance lets two writers interleave. Here that would mix two refreshes, so it is a Conflict.
+    Lance itself lets two writers interleave, which would mix two refreshes.
     """
 
     def __init__(self, table: Any, id_: str, version: int) -> None:
         self._table, self._id, self.version = table, id_, version
 
     def restore(self, version: int) -> None:
-        """Makes an old version the newest again: what an unfinished refresh left goes out of sight."""
+        """Makes an old version the newest again, which hides the versions of an unfinished refresh."""
         self._table.checkout(version)
         self._table.restore()
-        self._step(int(self._table.version))
+        self._advance(int(self._table.version))
 
     def add(self, rows: pa.Table) -> None:
         if len(rows):
-            self._step(self._table.add(rows).version)
+            self._advance(self._table.add(rows).version)
 
     def delete(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), _KEYS_AT_ONCE):
-            listed = ", ".join(f"'{key}'" for key in keys[start : start + _KEYS_AT_ONCE])  # hex: nothing to escape
-            self._step(self._table.delete(f"{KEY} IN ({listed})").version)
+        for start in range(0, len(keys), _KEYS_PER_DELETE):
+            literals = ", ".join(f"'{key}'" for key in keys[start : start + _KEYS_PER_DELETE])  # hex: nothing to escape
+            self._advance(self._table.delete(f"{KEY} IN ({literals})").version)
 
     def index_words(self, column: str) -> None:
-        """Full text: stemmed, without accents and stop words, with positions for phrases. Writes to S3 only."""
+        """Builds the full-text index: stemmed, without accents and stop words, with positions. Writes only to S3."""
         from lancedb.index import FTS
 
         self._table.create_index(column, config=FTS(with_position=True), replace=True)
-        self._step(int(self._table.version))
+        self._advance(int(self._table.version))
 
     def index_vectors(self, partitions: int) -> None:
-        """Inverted lists of vectors, a byte a number. Lance shuffles them through $TMPDIR: for jobs alone."""
+        """Builds the vector index: inverted lists, one byte per dimension. For jobs only: Lance writes to $TMPDIR."""
         from lancedb.index import IvfSq
 
         self._table.create_index(VECTOR, config=IvfSq(distance_type="cosine", num_partitions=partitions), replace=True)
-        self._step(int(self._table.version))
+        self._advance(int(self._table.version))
 
     def optimize(self) -> None:
-        """Merges small files and brings the indexes up to date; as many versions as that takes."""
-        # It would also remove versions older than a week, whether or not a head offers them: that is done elsewhere.
+        """Merges small files and updates the indexes. May create several versions."""
+        # By default it would also remove versions older than a week, even those in a head; see remove_versions.
         self._table.optimize(cleanup_older_than=_NEVER)
         self.version = int(self._table.version)
 
-    def _step(self, version: int) -> None:
+    def _advance(self, version: int) -> None:
         if version != self.version + 1:
-            raise Conflict(f"somebody else is refreshing the vector table {self._id}: try again", subject=self._id)
+            raise Conflict(f"another refresh of the vector table {self._id} is running: try again", subject=self._id)
         self.version = version
 
 
 def lance_schema(source: pa.Schema, columns: Sequence[str], dimensions: int) -> pa.Schema:
-    """The key's digest, the kept columns, the vector, and the snapshot."""
-    kept = [pa.field(name, source.field(name).type) for name in columns]
+    """The key's digest, the source's columns, the vector, and the snapshot."""
+    source_fields = [pa.field(name, source.field(name).type) for name in columns]
     return pa.schema(
         [
             pa.field(KEY, pa.string(), nullable=False),
-            *kept,
+            *source_fields,
             pa.field(VECTOR, pa.list_(pa.float32(), dimensions), nullable=False),
             pa.field(SNAPSHOT, pa.int64(), nullable=False),
         ]

@@ -1,8 +1,7 @@
-"""What SQL asks of vector tables: which version stands for a snapshot, and its rows by distance or by words.
+"""Search in vector tables for SQL queries: the version that holds a snapshot, and its rows by distance or by words.
 
-Gives keys, the columns asked for, and `_distance` or `_score`; knows nothing of SQL. A head that was read in the last
-seconds is believed about the snapshots it has: what it says of one is true while the version is there, which is
-longer.
+Returns the requested columns and `_distance` or `_score`; knows nothing of SQL. A head is cached for HEAD_CACHE_S.
+That is safe for the snapshots in it: a version is removed only long after it left the head.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from catalog.errors import Conflict, Invalid, NotFound
+from catalog.core.errors import Conflict, Invalid, NotFound
+from catalog.core.vector_head import Head
 from catalog.vectors.embedding import Vectors as Array
-from catalog.vectors.head import Head, Heads
+from catalog.vectors.head import Heads
 from catalog.vectors.lance import VECTOR, Lance
 from catalog.vectors.search import PROBES
 
-BELIEVED_S = 5.0
+HEAD_CACHE_S = 5.0
 DISTANCE, SCORE = "_distance", "_score"
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """One version of a vector table, to be searched. `columns`: all of the source's that it holds."""
+class RankedVersion:
+    """One version of a vector table, to search in. `columns`: all of the source's columns that it holds."""
 
     id: str
     column: str
@@ -42,7 +42,7 @@ class Ranked:
 
 
 class Ranking:
-    """`embed` turns words into the vector that a head's model gives them; `parents` a source's snapshots."""
+    """`embed` returns the vector of words, given a model's name; `parents` maps a table's snapshots to parents."""
 
     def __init__(
         self,
@@ -53,30 +53,30 @@ class Ranking:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._heads, self._lance, self._embed, self._parents, self._clock = heads, lance, embed, parents, clock
-        self._known: dict[str, tuple[float, Head]] = {}
-        self._listed: tuple[float, list[str]] = (-BELIEVED_S, [])
+        self._cached_heads: dict[str, tuple[float, Head]] = {}
+        self._cached_ids: tuple[float, list[str]] = (-HEAD_CACHE_S, [])
 
-    def find(self, table: str, table_uuid: str, column: str | None, snapshot_id: int) -> Ranked:
-        """The vector table of a column, or the only one of the table, as of a snapshot. Warm, no request.
+    def find(self, table: str, table_uuid: str, column: str | None, snapshot_id: int) -> RankedVersion:
+        """The vector table of a column, or the table's only one, as of a snapshot. No request when the head is cached.
 
-        NotFound if there is none, or none that goes back so far; Invalid if it is not clear which.
+        NotFound if there is none, or none that goes back so far; Invalid if the table has several.
         """
         id_ = f"{table}.{column}" if column is not None else self._only(table)
         head = self._head(id_)
-        entry = next((one for one in head.entries if one.snapshot_id == snapshot_id), None)
-        if entry is None:  # refreshed meanwhile, or its source has moved on
-            head = self._head(id_, afresh=True)
+        entry = next((entry for entry in head.entries if entry.snapshot_id == snapshot_id), None)
+        if entry is None:  # refreshed since the head was cached, or its source has newer snapshots
+            head = self._head(id_, fresh=True)
             parents = {} if head.table_uuid != table_uuid else self._parents(table)
             entry = head.entry_for(snapshot_id, parents.get)
         if head.table_uuid != table_uuid:
-            raise Conflict(f"{table} is another table than {id_} was made from: drop {id_} and create it anew")
+            raise Conflict(f"{id_} was built from an earlier table named {table}: drop {id_} and create it again")
         if entry is None:
-            raise NotFound(f"{id_} was never refreshed to snapshot {snapshot_id} or before it", subject=id_)
-        return Ranked(
+            raise NotFound(f"{id_} has no version for snapshot {snapshot_id} or its ancestors", subject=id_)
+        return RankedVersion(
             id_,
             head.column,
             head.key,
-            head.kept,
+            head.stored_columns,
             head.dimensions,
             head.embedder,
             entry.version,
@@ -86,62 +86,64 @@ class Ranking:
         )
 
     def nearest(
-        self, at: Ranked, asked: str | Sequence[float], k: int | None, where: str | None, columns: Sequence[str]
+        self, at: RankedVersion, target: str | Sequence[float], k: int | None, where: str | None, columns: Sequence[str]
     ) -> pa.Table:
-        """The k rows nearest in meaning among those that meet `where`, with `_distance`; None: all, and exactly."""
-        vector = self._embed(at.embedder, asked) if isinstance(asked, str) else np.asarray(asked, np.float32)
+        """The k rows nearest to the target among those that meet `where`, with `_distance`; k None: all, exactly."""
+        vector = self._embed(at.embedder, target) if isinstance(target, str) else np.asarray(target, np.float32)
         if len(vector) != at.dimensions:
             raise Invalid(f"the vector has {len(vector)} dimensions, those of {at.id} have {at.dimensions}")
-        table = self._lance.to_ask(at.id, at.version, at.manifest_sha256)
+        table = self._lance.at_async(at.id, at.version, at.manifest_sha256)
         query = table.query().nearest_to(vector).column(VECTOR).distance_type("cosine")
         query = query.bypass_vector_index() if k is None else query.maximum_nprobes(0).minimum_nprobes(PROBES)
-        return self._found(at, query, min(k or at.rows, at.rows), where, [*columns, DISTANCE])
+        return self._run(at, query, min(k or at.rows, at.rows), where, [*columns, DISTANCE])
 
-    def matching(self, at: Ranked, words: str, every: bool, where: str | None, columns: Sequence[str]) -> pa.Table:
-        """All rows with the words (every one of them, or any), with `_score`. Words in double quotes are a phrase."""
+    def matching(
+        self, at: RankedVersion, words: str, every: bool, where: str | None, columns: Sequence[str]
+    ) -> pa.Table:
+        """All rows with every word, or with any of them, and their `_score`. Words in double quotes are a phrase."""
         from lancedb.query import FullTextOperator, MatchQuery, PhraseQuery
 
         if not words.strip():
             raise Invalid("a search for words needs words to look for")
-        asked: Any
+        text_query: Any
         if len(words) > 2 and words.startswith('"') and words.endswith('"'):
-            asked = PhraseQuery(words[1:-1], at.column)
+            text_query = PhraseQuery(words[1:-1], at.column)
         else:
-            asked = MatchQuery(words, at.column, operator=FullTextOperator.AND if every else FullTextOperator.OR)
-        query = self._lance.to_ask(at.id, at.version, at.manifest_sha256).query().nearest_to_text(asked)
-        return self._found(at, query, at.rows, where, [*columns, SCORE])
+            text_query = MatchQuery(words, at.column, operator=FullTextOperator.AND if every else FullTextOperator.OR)
+        query = self._lance.at_async(at.id, at.version, at.manifest_sha256).query().nearest_to_text(text_query)
+        return self._run(at, query, at.rows, where, [*columns, SCORE])
 
-    def _found(self, at: Ranked, query: Any, limit: int, where: str | None, columns: Sequence[str]) -> pa.Table:
+    def _run(self, at: RankedVersion, query: Any, limit: int, where: str | None, columns: Sequence[str]) -> pa.Table:
         if where is not None:
-            query = query.where(where)  # before the nearest are chosen, unless postfilter() says otherwise
-        return self._lance.asked(at.id, query.select(list(columns)).limit(max(limit, 1)))
+            query = query.where(where)  # a prefilter, unless postfilter() is called
+        return self._lance.run_query(at.id, query.select(list(columns)).limit(max(limit, 1)))
 
-    def _head(self, id_: str, afresh: bool = False) -> Head:
-        read, head = self._known.get(id_, (0.0, None))
-        if head is None or afresh or self._clock() - read > BELIEVED_S:
+    def _head(self, id_: str, fresh: bool = False) -> Head:
+        read_at, head = self._cached_heads.get(id_, (0.0, None))
+        if head is None or fresh or self._clock() - read_at > HEAD_CACHE_S:
             head = self._heads.read(id_)[0]
-            self._known[id_] = (self._clock(), head)
+            self._cached_heads[id_] = (self._clock(), head)
         return head
 
     def _only(self, table: str) -> str:
-        """The table's vector table, when it has one; which, has to be said when it has several."""
-        found = [id_ for id_ in self._ids() if id_.rpartition(".")[0] == table]
-        if not found:
-            self._listed = (self._clock() - BELIEVED_S, [])
-            found = [id_ for id_ in self._ids() if id_.rpartition(".")[0] == table]
-        if not found:
+        """The table's only vector table. NotFound if it has none, Invalid if it has several."""
+        ids = [id_ for id_ in self._ids() if id_.rpartition(".")[0] == table]
+        if not ids:
+            self._cached_ids = (self._clock() - HEAD_CACHE_S, [])
+            ids = [id_ for id_ in self._ids() if id_.rpartition(".")[0] == table]
+        if not ids:
             raise NotFound(
-                f"no column of {table} is embedded: `strandline vectors create {table} COLUMN` makes a vector table",
+                f"no column of {table} is embedded: embed one with `strandline vectors create {table} COLUMN`",
                 subject=table,
             )
-        if len(found) > 1:
-            columns = sorted(id_.rpartition(".")[2] for id_ in found)
+        if len(ids) > 1:
+            columns = sorted(id_.rpartition(".")[2] for id_ in ids)
             raise Invalid(f"several columns of {table} are embedded: write {' or '.join(columns)}", subject=table)
-        return found[0]
+        return ids[0]
 
     def _ids(self) -> list[str]:
-        read, found = self._listed
-        if self._clock() - read >= BELIEVED_S:
-            found = self._heads.ids()
-            self._listed = (self._clock(), found)
-        return found
+        listed_at, ids = self._cached_ids
+        if self._clock() - listed_at >= HEAD_CACHE_S:
+            ids = self._heads.ids()
+            self._cached_ids = (self._clock(), ids)
+        return ids

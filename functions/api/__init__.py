@@ -1,7 +1,7 @@
-"""The API's function: API Gateway's HTTP events in (payload 2.0), answers out. Each module serves a few routes.
+"""The API's function: API Gateway HTTP events (payload 2.0) in, responses out. Each module handles a few routes.
 
-What comes through `$default` reached no route of the API: it has no identity and is never served, only told what it
-missed.
+A request through `$default` matched no route of the API Gateway, and has no identity: the response is 404, or 405 with
+the path's methods.
 """
 
 from __future__ import annotations
@@ -17,104 +17,108 @@ from aws_lambda_powertools.event_handler.openapi.exceptions import (
 )
 from pydantic import ValidationError
 
-from catalog.access.callers import caller_of
-from catalog.errors import Denied, Invalid
-from catalog.logs import correlation
-from functions.api import changes, commits, formats, ingest, queries, service, tables, timeline
-from functions.api.app import app, asked, lake
-from functions.api.asked import Asked
-from functions.api.problems import Refusal, failed, invalid, refused
+from catalog import Denied, Invalid
+from catalog.access import caller_of
+from catalog.core.logs import correlation
+from functions.api import changes, commits, ingest, queries, row_formats, service, tables, timeline
+from functions.api.app import app, current_request, lake
+from functions.api.problems import Refusal, error_response, refusal_response, validation_response
+from functions.api.request import ApiRequest
 
-__all__ = ["changes", "commits", "formats", "handler", "ingest", "queries", "service", "tables", "timeline"]
+__all__ = ["changes", "commits", "handler", "ingest", "queries", "row_formats", "service", "tables", "timeline"]
 
 log = logging.getLogger(__name__)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """One request. Whatever happens, the answer is an answer: a defect is a 500 with the request's id."""
+    """Handles one request. Never raises: a defect becomes a 500 with the request's id."""
     began = time.perf_counter()
-    request = Asked.of(event)
-    lake()  # settings first: what is logged below is logged as they say
+    request = ApiRequest.of(event)
+    lake()  # loads the settings, which configure the logs
     with correlation(request.correlation_id):
-        found = _serve(request, event, context)
-        found["headers"] |= {"X-Request-Id": request.request_id, "X-Correlation-Id": request.correlation_id}
+        response = _serve(request, event, context)
+        response["headers"] |= {"X-Request-Id": request.request_id, "X-Correlation-Id": request.correlation_id}
         if request.method == "HEAD":
-            found["body"] = ""
+            response["body"] = ""
         log.info(
             "request served",
             extra={
                 "route": request.route_key,
                 "path": request.path,
-                "status": found["statusCode"],
+                "status": response["statusCode"],
                 "subject": request.caller.subject if request.caller else None,
                 "request_id": request.request_id,
                 "duration_ms": round((time.perf_counter() - began) * 1000, 1),
             },
         )
-    return found
+    return response
 
 
-def _serve(request: Asked, event: dict[str, Any], context: Any) -> dict[str, Any]:
+def _serve(request: ApiRequest, event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
         _admit(request)
     except Refusal as refusal:
-        return _built(refused(refusal, request.request_id))
-    app.context["asked"] = request
+        return _event_response(refusal_response(refusal, request.request_id))
+    app.context["request"] = request
     resolved: dict[str, Any] = app.resolve(event, context)
     resolved["headers"] = dict(resolved.get("headers") or {})
     return resolved
 
 
-def _admit(request: Asked) -> None:
-    """No further without a route, an identity where the route asks for one, and a body of a size that is taken."""
+def _admit(request: ApiRequest) -> None:
+    """Refuses a request without a route, without a caller on a route that is not public, or with too large a body."""
     route, methods = app.find(request.method, request.path)
+    missing = Refusal(404, "not_found", f"the API has no path {request.path!r}: GET /openapi.json lists them")
     if not methods:
-        raise Refusal(404, "not_found", f"there is nothing at {request.path!r}: see GET /openapi.json")
+        raise missing
     if route is None or request.route_key == "$default":
         allow = {"Allow": ", ".join(methods)}
         if route is not None:
-            raise Refusal(404, "not_found", f"there is nothing at {request.path!r}: see GET /openapi.json")
-        raise Refusal(405, "method_not_allowed", f"{request.path!r} takes {allow['Allow']}", allow)
+            raise missing
+        raise Refusal(405, "method_not_allowed", f"{request.path!r} allows only {allow['Allow']}", allow)
     if not route.public:
         try:
-            request.caller = caller_of(request.authorizer, lake().settings.principals)
+            authorization = request.headers.get("authorization")
+            request.caller = caller_of(request.authorizer, lake().settings.principals, authorization)
         except Denied as error:
             raise Refusal(401, "unauthenticated", error.message, {"WWW-Authenticate": "Bearer"}) from None
-    _ = request.body
+    _ = request.body  # raises Refusal if it is too large
 
 
-def _built(response: Response[str]) -> dict[str, Any]:
+def _event_response(response: Response[str]) -> dict[str, Any]:
     headers = {name: str(value) for name, value in response.headers.items()}
     return {"statusCode": response.status_code, "headers": headers, "body": response.body, "isBase64Encoded": False}
 
 
 @app.on(RequestValidationError)
 def _invalid(error: RequestValidationError) -> Response[str]:
-    return invalid(error.errors(), asked().request_id)
+    return validation_response(error.errors(), current_request().request_id)
 
 
 @app.on(ValidationError)
 def _invalid_rows(error: ValidationError) -> Response[str]:
-    return invalid([{**one, "loc": ("body", *one["loc"])} for one in error.errors()], asked().request_id)
+    errors = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
+    return validation_response(errors, current_request().request_id)
 
 
 @app.on(RequestUnsupportedContentType)
 def _unsupported(error: RequestUnsupportedContentType) -> Response[str]:
-    refusal = Refusal(415, "unsupported_media_type", "the body is read as application/json only")
-    return refused(refusal, asked().request_id)
+    refusal = Refusal(415, "unsupported_media_type", "the body must be application/json: set Content-Type")
+    return refusal_response(refusal, current_request().request_id)
 
 
 @app.on(Refusal)
 def _refused(error: Refusal) -> Response[str]:
-    return refused(error, asked().request_id)
+    return refusal_response(error, current_request().request_id)
 
 
 @app.on(UnicodeDecodeError, RecursionError)
 def _unreadable(error: Exception) -> Response[str]:
-    """Raised where a body is parsed: bytes that are no UTF-8, or brackets without end."""
-    return failed(Invalid(f"the body cannot be read: {type(error).__name__}"), asked().request_id)
+    """Raised when a body is parsed: it is not UTF-8, or is nested too deep."""
+    reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "nested too deep"
+    return error_response(Invalid(f"the body is {reason}"), current_request().request_id)
 
 
 @app.on(Exception)
 def _failed(error: Exception) -> Response[str]:
-    return failed(error, asked().request_id)
+    return error_response(error, current_request().request_id)

@@ -1,4 +1,4 @@
-"""The resolver, and how a route is served: by its key in catalog.access.routes, with all its answers declared."""
+"""The resolver, the decorator that declares a route by its key in catalog.access, and the function's clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from typing import Any, TypeVar, cast, get_type_hints
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from pydantic import BaseModel
 
-from catalog.access.links import Links
-from catalog.access.once import Once
-from catalog.access.routes import ROUTES, SIGNED_PREFIX, Route
-from catalog.lake import Lake, open_lake
-from catalog.logs import configure_logs
-from catalog.settings import load_settings
-from functions.api.asked import Asked
+from catalog import Lake, load_settings, open_lake
+from catalog.access import ROUTES, SIGNED_PREFIX, Caller, IdempotencyStore, PresignedUrls, Route
+from catalog.core.logs import configure_logs
 from functions.api.problems import MEDIA_TYPE, Problem
+from functions.api.request import ApiRequest
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -31,20 +28,20 @@ Handler = TypeVar("Handler", bound=Callable[..., Response[Any]])
 
 
 class Resolver(APIGatewayHttpResolver):
-    """Powertools' resolver, in which a parameter named `path` takes the rest, slashes and all."""
+    """Powertools' resolver, in which a parameter named `path` matches the rest of the path, including slashes."""
 
     def __init__(self) -> None:
         super().__init__(enable_validation=True, strip_prefixes=[SIGNED_PREFIX])
         self.declared: dict[str, tuple[Route, re.Pattern[str]]] = {}
 
     def find(self, method: str, path: str) -> tuple[Route | None, list[str]]:
-        """The route that serves the path by this method; and every method the path is served by."""
+        """The route for the path and method, or None; and every method of the path."""
         inner = self._remove_prefix(path)
-        found = [route for route, rule in self.declared.values() if rule.match(inner)]
-        return next((route for route in found if route.method == method), None), sorted({r.method for r in found})
+        routes = [route for route, rule in self.declared.values() if rule.match(inner)]
+        return next((route for route in routes if route.method == method), None), sorted({r.method for r in routes})
 
     def on(self, *kinds: type[Exception]) -> Callable[[Handler], Handler]:
-        """The decorated function answers these errors."""
+        """Declares the decorated function as the handler of these exceptions."""
         register: Any = self.exception_handler
         return cast(Callable[[Handler], Handler], register(list(kinds)))
 
@@ -59,9 +56,14 @@ class Resolver(APIGatewayHttpResolver):
 app = Resolver()
 
 
-def asked() -> Asked:
-    """The request at hand: a function serves one at a time."""
-    return cast(Asked, app.context["asked"])
+def current_request() -> ApiRequest:
+    """The request that is being handled: a function handles one at a time."""
+    return cast(ApiRequest, app.context["request"])
+
+
+def caller() -> Caller:
+    """Who sent the current request. Only for routes that are not public."""
+    return current_request().require_caller()
 
 
 @cache
@@ -72,29 +74,30 @@ def lake() -> Lake:
 
 
 @cache
-def once() -> Once:
-    return Once(lake().s3, lake().settings.bucket)
+def idempotency_store() -> IdempotencyStore:
+    return IdempotencyStore(lake().s3, lake().settings.bucket)
 
 
 @cache
-def links() -> Links:
-    return Links(lake().settings)
+def presigned_urls() -> PresignedUrls:
+    return PresignedUrls(lake().settings)
 
 
 def serve(
     key: str,
-    answers: Mapping[int, Mapping[str, type[BaseModel] | None]],
+    success: Mapping[int, Mapping[str, type[BaseModel] | None]],
     *,
     problems: tuple[int, ...] = (),
     tag: str,
 ) -> Callable[[Handler], Handler]:
-    """Serves a declared route. `answers`: status -> media type -> model; `problems`: statuses beyond the usual.
+    """Declares the handler of a route. `success`: status -> media type -> model of its responses; `problems`: statuses
+    beyond 400, 500, 503 and, for a route that is not public, 401 and 404.
 
-    The docstring is the operation's description, its first line the summary.
+    The docstring's first line is the operation's summary in OpenAPI, the rest its description.
     """
     route = _BY_KEY[key]
     rule = route.path.replace("{", "<").replace("+}", ">").replace("}", ">")
-    responses: dict[int, Any] = {status: _documented(status, content) for status, content in answers.items()}
+    responses: dict[int, Any] = {status: _documented(status, content) for status, content in success.items()}
     for status in {400, 500, 503, *problems, *(() if route.public else (401, 404))}:
         responses[status] = {"description": "a problem", "content": {MEDIA_TYPE: {"model": Problem}}}
 
@@ -116,7 +119,7 @@ def serve(
     return register
 
 
-def answer(
+def respond(
     content: BaseModel | None = None, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response[str]:
     if content is None:
@@ -124,21 +127,21 @@ def answer(
     return Response(status, JSON, content.model_dump_json(exclude_none=True), headers=dict(headers or {}))
 
 
-def unchanging(
+def respond_cacheable(
     content: str | bytes, media_type: str, cache_control: str = "private, max-age=31536000, immutable"
 ) -> Response[Any]:
-    """An answer that stays the same: with its ETag, and 304 without a body for who has it already."""
+    """A cacheable response, with its ETag; 304 without a body if the client has it already."""
     etag = f'"{sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": cache_control}
-    known = [tag.strip().removeprefix("W/") for tag in asked().headers.get("if-none-match", "").split(",")]
-    if etag in known or known == ["*"]:
+    held = [tag.strip().removeprefix("W/") for tag in current_request().headers.get("if-none-match", "").split(",")]
+    if etag in held or held == ["*"]:
         return Response(304, headers=headers)
     return Response(200, media_type, content, headers=headers)
 
 
 def _documented(status: int, content: Mapping[str, type[BaseModel] | None]) -> dict[str, Any]:
     described = {media: {"model": model} if model else {"schema": _raw(media)} for media, model in content.items()}
-    return {"description": "as asked" if status < 300 else "see the headers", "content": described}
+    return {"description": "the result" if status < 300 else "see the headers", "content": described}
 
 
 def _raw(media_type: str) -> dict[str, Any]:
@@ -146,9 +149,9 @@ def _raw(media_type: str) -> dict[str, Any]:
 
 
 def _without_return(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Powertools would validate the body by the return annotation; ours is already the bytes to send."""
+    """The function without its return annotation, by which Powertools would validate the body, which is encoded."""
     hints = get_type_hints(function, include_extras=True)
-    given = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(function).parameters.values()
 
     @wraps(function)
     def run(**arguments: Any) -> Any:
@@ -156,6 +159,6 @@ def _without_return(function: Callable[..., Any]) -> Callable[..., Any]:
 
     del run.__wrapped__
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(annotation=hints[p.name]) for p in given]
+        [p.replace(annotation=hints[p.name]) for p in parameters]
     )
     return run

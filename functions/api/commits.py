@@ -1,4 +1,4 @@
-"""Commits: a table's history in the timeline, one leaf, its proof; and names for snapshots."""
+"""Routes of history: a table's leaves in the timeline, one leaf, its proof; and named snapshots."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from pyiceberg.table.refs import SnapshotRefType
 
-from catalog.access.roles import Level
-from catalog.errors import Denied, Invalid, NotFound
-from catalog.events import NameIndex
-from catalog.logs import correlation_id
+from catalog import Denied, Invalid, NotFound
+from catalog.access import Level
+from catalog.changes import sequence_at
+from catalog.core.logs import correlation_id
+from catalog.core.point_in_time import FEED_GRAMMAR, SnapshotId
 from catalog.merkle import proof as proof_file
-from catalog.timeline.leaf import Leaf
-from functions.api.app import JSON, TEXT, answer, asked, lake, serve, unchanging
-from functions.api.keys import run_once
+from catalog.timeline import Leaf
+from functions.api.app import JSON, TEXT, caller, current_request, lake, respond, respond_cacheable, serve
+from functions.api.idempotency import Attempt, run_once
 from functions.api.models import WORD, CommitList, CommitOut, SnapshotIn, SnapshotList, SnapshotOut, TableName
-from functions.api.pages import read_token, write_token
-from functions.api.tables import Limit, Name, Page, allowed
+from functions.api.page_tokens import read_token, write_token
+from functions.api.tables import Limit, Name, Page, authorize
 
 CommitId = Annotated[
     str,
@@ -34,45 +35,50 @@ CommitId = Annotated[
 @serve("GET /tables/{t}/commits", {200: {JSON: CommitList}}, problems=(422,), tag="history")
 def list_commits(
     t: Name,
-    since: Annotated[int, Query(ge=-1, lt=2**63, description="only leaves whose sequence is greater")] = -1,
+    since: Annotated[
+        str | None, Query(min_length=1, max_length=256, description=f"only leaves after this position: {FEED_GRAMMAR}")
+    ] = None,
     limit: Limit = 100,
     page: Page = None,
 ) -> Response[Any]:
-    """A table's leaves in the timeline, oldest first and without a gap."""
-    allowed(Level.READ, t)
-    question = ["GET /tables/{t}/commits", t, since]
-    after = read_token(question, page)
+    """A table's leaves in the timeline, oldest first and without gaps."""
+    authorize(Level.READ, t)
+    scope = ["GET /tables/{t}/commits", t, since]
+    after = read_token(scope, page)
+    if after is None:
+        after = -1 if since is None else sequence_at(lake().timeline, lake().tables.load(t), since)
     try:
-        leaves = list(islice(lake().timeline.commits_since(t, since if after is None else int(after)), limit + 1))
+        leaves = list(islice(lake().timeline.commits_since(t, int(after)), limit + 1))
     except NotFound:
-        lake().tables.load(t)  # it is there and not sequenced yet; or it is not, and that is the answer
+        lake().tables.load(t)  # raises NotFound if there is no table; otherwise it is not sequenced yet
         leaves = []
-    following = write_token(question, leaves[limit - 1][1].sequence) if len(leaves) > limit else None
-    return answer(CommitList(commits=[_commit(index, leaf) for index, leaf in leaves[:limit]], next=following))
+    following = write_token(scope, leaves[limit - 1][1].sequence) if len(leaves) > limit else None
+    return respond(CommitList(commits=[_commit(index, leaf) for index, leaf in leaves[:limit]], next=following))
 
 
 @serve("GET /commits/{id}", {200: {JSON: CommitOut}, 304: {}}, problems=(422,), tag="history")
 def read_commit(id: CommitId) -> Response[Any]:
-    """One leaf of the timeline, proven against the signed head before it is given. It never changes."""
+    """One leaf of the timeline, verified against the signed checkpoint. It never changes."""
     index = _find(id)
-    return unchanging(_commit(index, lake().timeline.commit(index)).model_dump_json(exclude_none=True), JSON)
+    return respond_cacheable(_commit(index, lake().timeline.commit(index)).model_dump_json(exclude_none=True), JSON)
 
 
 @serve("GET /commits/{id}/proof", {200: {"text/plain": None}, 304: {}}, problems=(422,), tag="history")
 def prove_commit(id: CommitId) -> Response[Any]:
-    """That the commit is in the timeline, as a c2sp.org/tlog-proof@v1 file: checked offline with the public key alone.
+    """The proof that the commit is in the timeline, as a c2sp.org/tlog-proof@v1 file.
 
-    It carries the leaf along. A later request proves the same against a later checkpoint.
+    It contains the leaf, and is verified offline with the public key alone. A later request may return a proof against
+    a later checkpoint.
     """
     index, timeline = _find(id), lake().timeline
     entry = timeline.commit(index).encode()
     proof = proof_file.write(replace(proof_file.read(timeline.proof(index)), extra=entry))
-    return unchanging(proof.decode(), TEXT, "private, no-cache")
+    return respond_cacheable(proof.decode(), TEXT, "private, no-cache")
 
 
 @serve("GET /snapshots", {200: {JSON: SnapshotList}}, tag="history")
 def list_snapshots(
-    table: Annotated[TableName | None, Query(description="only this table's")] = None,
+    table: Annotated[TableName | None, Query(description="only snapshots of this table")] = None,
     name: Annotated[str | None, Query(pattern=WORD, description="the cut of the whole lake with this name")] = None,
     limit: Limit = 100,
     page: Page = None,
@@ -80,17 +86,17 @@ def list_snapshots(
     """Named snapshots, table by table; `limit` counts tables. With `name`: one cut through all tables."""
     if name is not None:
         if table is not None:
-            raise Invalid("ask for the names of a table, or for one cut of the lake, and not for both")
-        if not asked().known().roles:
-            raise NotFound(f"nothing in the timeline has the name {name!r}")
-        return answer(SnapshotList(snapshots=[SnapshotOut(name=name, index=lake().timeline.named(name))]))
-    question = ["GET /snapshots", table]
-    after = read_token(question, page) or ""
-    names = [allowed(Level.READ, table)] if table else asked().known().readable(lake().tables.list())
-    tables = sorted(found for found in names if found > after)
-    found = [snapshot for one in tables[:limit] for snapshot in _tags(one)]
-    following = write_token(question, tables[limit - 1]) if len(tables) > limit else None
-    return answer(SnapshotList(snapshots=found, next=following))
+            raise Invalid("send either `table` for the names of a table, or `name` for a cut of the lake, and not both")
+        if not caller().roles:
+            raise NotFound(f"no index of the timeline is named {name!r}")
+        return respond(SnapshotList(snapshots=[SnapshotOut(name=name, index=lake().timeline.named(name))]))
+    scope = ["GET /snapshots", table]
+    after = read_token(scope, page) or ""
+    names = [authorize(Level.READ, table)] if table else caller().readable(lake().tables.list())
+    tables = sorted(table_name for table_name in names if table_name > after)
+    snapshots = [snapshot for table_name in tables[:limit] for snapshot in _tags(table_name)]
+    following = write_token(scope, tables[limit - 1]) if len(tables) > limit else None
+    return respond(SnapshotList(snapshots=snapshots, next=following))
 
 
 @serve(
@@ -100,30 +106,38 @@ def list_snapshots(
     tag="history",
 )
 def name_snapshot(snapshot: SnapshotIn) -> Response[Any]:
-    """Give a snapshot a name, which keeps it from expiring; or a cut of the whole lake, which is done soon (202)."""
+    """Name a snapshot of a table, which keeps it from expiring; or a cut of the whole lake, which takes a moment (202).
+
+    Without an index in the request, the newest published one is named; the response has it.
+    """
     if snapshot.table is None:
         if snapshot.snapshot_id is not None:
-            raise Invalid("a snapshot's id needs its table")
-        return run_once(lambda: _name_cut(snapshot), 202)
+            raise Invalid("`snapshot_id` needs `table`: snapshot ids are of one table")
+        return run_once(lambda _: _name_cut(snapshot), 202)
     if snapshot.index is not None:
-        raise Invalid("an index names a cut of the whole lake: leave the table out")
-    table = allowed(Level.WRITE, snapshot.table)
+        raise Invalid("`index` names a cut of the whole lake: leave out `table`")
+    table = authorize(Level.WRITE, snapshot.table)
 
-    def give() -> SnapshotOut:
-        as_of = None if snapshot.snapshot_id is None else int(snapshot.snapshot_id)
+    def name(attempt: Attempt) -> SnapshotOut:
+        snapshot_id = attempt.noted if snapshot.snapshot_id is None else int(snapshot.snapshot_id)
+        if snapshot_id is None:
+            # The current one: recorded, because it may be another when the request is repeated.
+            snapshot_id = lake().tables.load(table).metadata.current_snapshot_id
+            attempt.note(snapshot_id)
+        as_of = None if snapshot_id is None else SnapshotId(int(snapshot_id))
         named = lake().tables.snapshot(table, snapshot.name, as_of=as_of)
         return SnapshotOut(name=snapshot.name, table=table, snapshot_id=str(named.snapshot_id))
 
-    return run_once(give, 201)
+    return run_once(name, 201)
 
 
 def _name_cut(snapshot: SnapshotIn) -> SnapshotOut:
-    """Every table is in the cut, so it takes somebody who may write to every table."""
-    if not asked().known().may(Level.WRITE, "*"):
-        raise Denied(f"{asked().known().subject} may not name cuts of the whole lake: that takes writer:*")
-    fields = {"name": snapshot.name, "index": snapshot.index}
-    lake().ask(NameIndex(**fields, correlation_id=correlation_id() or asked().request_id))
-    return SnapshotOut(name=snapshot.name, index=snapshot.index)
+    """Requires write access to every table, since every table is in the cut."""
+    if not caller().may(Level.WRITE, "*"):
+        raise Denied(f"{caller().subject} may not name a cut of the whole lake: ask for the role writer:*")
+    sender = correlation_id() or current_request().request_id
+    index = lake().name_index(snapshot.name, snapshot.index, correlation_id=sender)
+    return SnapshotOut(name=snapshot.name, index=index)
 
 
 def _tags(table: str) -> list[SnapshotOut]:
@@ -136,8 +150,8 @@ def _tags(table: str) -> list[SnapshotOut]:
 
 
 def _find(id: str) -> int:
-    """The leaf's index, if the caller may read its table. Another's commit is one that is not there."""
-    missing = NotFound(f"there is no commit {id}, or none that you may read", subject=id)
+    """The leaf's index. NotFound also if the caller may not read its table."""
+    missing = NotFound(f"there is no commit {id} that you may read", subject=id)
     try:
         if id.startswith("snapshot-"):
             index, leaf = lake().timeline.find(int(id.removeprefix("snapshot-")))
@@ -145,7 +159,7 @@ def _find(id: str) -> int:
             index, leaf = int(id), lake().timeline.commit(int(id))
     except NotFound:
         raise missing from None
-    if not asked().known().may(Level.READ, leaf.table):
+    if not caller().may(Level.READ, leaf.table):
         raise missing
     return index
 

@@ -1,4 +1,4 @@
-"""Files on their way in: a link to put one into landing, where it is now, and the rule it goes by."""
+"""Routes of ingestion: presigned URLs for uploads, the status of a file, and the rules of tables."""
 
 from __future__ import annotations
 
@@ -8,70 +8,79 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path
 
-from catalog.access.links import UPLOAD_SECONDS
-from catalog.access.roles import Level
-from catalog.errors import Invalid, NotFound
-from catalog.ingest.ledger import Ledger, Record
-from catalog.ingest.rules import Rules, StoredRule, parse_rule
-from catalog.pipeline.landing import parse_key
-from catalog.places import LANDING
-from functions.api.app import JSON, answer, asked, lake, links, serve
+from catalog import Invalid, NotFound
+from catalog.access import UPLOAD_SECONDS, Level
+from catalog.core.s3_layout import LANDING
+from catalog.ingest import Ledger, LedgerRecord, RuleStore, StoredRule, parse_key, parse_rule
+from functions.api.app import JSON, caller, lake, presigned_urls, respond, serve
+from functions.api.idempotency import Attempt, run_once
 from functions.api.models import IngestedFile, IngestOut, RuleIn, RuleOut, UploadIn, UploadOut
-from functions.api.tables import Name, allowed
+from functions.api.tables import Name, authorize
 
 
 @serve("POST /ingest/uploads", {201: {JSON: UploadOut}}, problems=(403, 413, 415), tag="ingest")
 def begin_upload(upload: UploadIn) -> Response[Any]:
-    """A link to PUT one file into landing. The digest is bound to it: S3 takes these bytes and no others."""
-    allowed(Level.WRITE, upload.table)
+    """A presigned URL to PUT one file for ingestion. S3 accepts only bytes with the digest in the request."""
+    authorize(Level.WRITE, upload.table)
     key = f"{LANDING}{upload.table.replace('.', '/')}/{upload.name}"
-    parse_key(key)  # what could not be ingested is refused here
-    link = links().upload(key, upload.sha256)
-    links().expect(upload.sha256, key)
-    return answer(UploadOut(url=link.url, key=link.key, headers=link.headers, expires_in_s=UPLOAD_SECONDS), 201)
+    parse_key(key)  # Invalid if a file with this key could not be ingested
+    link = presigned_urls().upload(key, upload.sha256)
+    presigned_urls().expect(upload.sha256, key)
+    return respond(UploadOut(url=link.url, key=link.key, headers=link.headers, expires_in_s=UPLOAD_SECONDS), 201)
 
 
 @serve("GET /ingest/{digest}", {200: {JSON: IngestOut}}, tag="ingest")
 def find_upload(
     digest: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the file, hex")],
 ) -> Response[Any]:
-    """Where a file is now, by its content: in landing, committed, a duplicate, or quarantined with the reason."""
-    may = asked().known().may
-    files = [_ingested(one) for one in _ledger().find(digest) if one.table and may(Level.READ, one.table)]
+    """The status of a file, by its digest: landing, committed, duplicate, or quarantined with the reason."""
+    may = caller().may
+    records = _ledger().find(digest)
+    files = [_ingested(record) for record in records if record.table and may(Level.READ, record.table)]
     if not files:
-        files = [one for one in _waiting(digest) if one.table and may(Level.READ, one.table)]
+        files = [file for file in _waiting(digest) if file.table and may(Level.READ, file.table)]
     status = files[0].status if files else "unknown"
-    return answer(IngestOut(sha256=digest, status=status, files=files), headers={"Cache-Control": "no-store"})
+    return respond(IngestOut(sha256=digest, status=status, files=files), headers={"Cache-Control": "no-store"})
 
 
 @serve("GET /tables/{t}/rule", {200: {JSON: RuleOut}}, tag="ingest")
 def read_rule(t: Name) -> Response[Any]:
-    """What a table's files should look like, set by somebody or inferred from the first of them."""
-    return _shown(_rules().get(allowed(Level.READ, t)))
+    """The rule of a table: how files become its rows. It was set, or inferred from the first files."""
+    stored = _rules().get(authorize(Level.READ, t))
+    return respond(_rule(stored), headers={"Cache-Control": "no-store"})
 
 
-@serve("PUT /tables/{t}/rule", {200: {JSON: RuleOut}}, problems=(403, 409, 413, 415, 422), tag="ingest")
+@serve("PUT /tables/{t}/rule", {200: {JSON: RuleOut}}, problems=(403, 409, 413, 415), tag="ingest")
 def set_rule(t: Name, rule: RuleIn) -> Response[Any]:
-    """Say what a table's files should look like; the table may come later. Needs the role `admin` for its name.
+    """Set the rule of a table, which need not exist yet. Needs the role `admin` for its name.
 
-    Replaces the rule that is there. Refused if its columns or key do not go with the table that is there.
+    Replaces the current rule. Its columns and key must match the table, if that exists.
     """
-    return _shown(_rules().replace(allowed(Level.ADMIN, t), parse_rule(rule.model_dump())))
+    table, new_rule = authorize(Level.ADMIN, t), parse_rule(rule.model_dump())
+    return run_once(lambda _: _rule(_rules().replace(table, new_rule)), 200)
 
 
-@serve("DELETE /tables/{t}/rule", {204: {}}, problems=(403, 409, 422), tag="ingest")
+@serve("DELETE /tables/{t}/rule", {204: {}}, problems=(403, 409), tag="ingest")
 def remove_rule(t: Name) -> Response[Any]:
-    """Forget a table's rule. The table stays, and its columns are what counts."""
-    _rules().remove(allowed(Level.ADMIN, t))
-    return answer(status=204)
+    """Remove a table's rule. The table stays, and its columns apply to files."""
+    table = authorize(Level.ADMIN, t)
+
+    def remove(attempt: Attempt) -> None:
+        if attempt.noted is None:
+            attempt.note(_rules().get(table).tag)
+        stored = _rules().find(table)
+        if stored is not None and stored.tag == attempt.noted:  # otherwise it is removed, and another was set later
+            _rules().remove(table, tag=stored.tag)
+
+    return run_once(remove, 204)
 
 
-def _rules() -> Rules:
-    return Rules(lake().s3, lake().settings.bucket, lake().tables)
+def _rules() -> RuleStore:
+    return RuleStore(lake().s3, lake().settings.bucket, lake().tables)
 
 
-def _shown(found: StoredRule) -> Response[Any]:
-    return answer(RuleOut(table=found.table, **found.rule.model_dump()), headers={"Cache-Control": "no-store"})
+def _rule(stored: StoredRule) -> RuleOut:
+    return RuleOut(table=stored.table, **stored.rule.model_dump())
 
 
 @cache
@@ -79,7 +88,7 @@ def _ledger() -> Ledger:
     return Ledger(lake().s3, lake().settings.bucket)
 
 
-def _ingested(record: Record) -> IngestedFile:
+def _ingested(record: LedgerRecord) -> IngestedFile:
     return IngestedFile(
         status=record.state,
         key=record.key,
@@ -95,11 +104,11 @@ def _ingested(record: Record) -> IngestedFile:
 
 
 def _waiting(digest: str) -> list[IngestedFile]:
-    """What was promised by a link, has arrived, and is not dealt with; with the reason if that failed before."""
-    found = links().waiting(digest)
-    if found is None:
+    """A file that was uploaded by a presigned URL and is not ingested yet; with the reason if that failed before."""
+    upload = presigned_urls().waiting(digest)
+    if upload is None:
         return []
-    key, version = found
+    key, version = upload
     table, failure = parse_key(key).full_table, _ledger().failure(key, version)
     if failure is not None:
         return [IngestedFile(status="failed", key=key, table=table, reason=failure.reason)]

@@ -1,10 +1,12 @@
-"""What goes in and out over HTTP. Ids of snapshots are text: JSON numbers are exact only below 2**53."""
+"""The bodies of requests and responses. Snapshot ids are text: JSON numbers are exact only below 2**53."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from catalog.core.point_in_time import GRAMMAR
 
 NAME = r"^[a-z0-9_]{1,128}\.[a-z0-9_]{1,128}$"
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -15,7 +17,7 @@ Mode = Literal["cow", "mor", "hybrid"]
 
 
 class In(BaseModel):
-    """What is sent to us: a field nobody knows is a mistake, not a wish."""
+    """The body of a request: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,13 +32,13 @@ class TableIn(In):
         dict[ColumnName, Term], Field(min_length=1, max_length=2000, description="name -> Iceberg type, in order")
     ]
     mode: Mode = "cow"
-    key: list[ColumnName] = Field(default=[], max_length=64, description="columns that tell rows apart, for upsert")
+    key: list[ColumnName] = Field(default=[], max_length=64, description="columns that identify a row, for upsert")
     partition: list[Term] = Field(default=[], max_length=64, description="`region`, `day(ts)`, `bucket(16, id)`")
     sort: list[Term] = Field(default=[], max_length=64, description="`ts desc`")
 
 
 class TableChange(In):
-    """All of it, or none. Drops come first, then renames, promotions and additions."""
+    """Applied as a whole or not at all: first drops, then renames, promotions and additions."""
 
     add: dict[ColumnName, Term] = Field(default={}, max_length=1000)
     drop: list[ColumnName] = Field(default=[], max_length=1000)
@@ -106,7 +108,7 @@ class ReceiptOut(Out):
     sequence: int
     rows: int
     matched: int
-    replayed: bool = Field(description="an earlier request with this Idempotency-Key did the work")
+    replayed: bool = Field(description="an earlier request with this Idempotency-Key wrote the rows")
     mode: str
     reason: str
 
@@ -115,12 +117,12 @@ class RowsOut(Out):
     columns: list[str]
     rows: list[dict[str, Any]]
     more: bool = Field(description="there are rows beyond the limit, or on the next page")
-    next: str | None = Field(default=None, description="of a query that became a job: the next page")
-    receipt: dict[str, Any] | None = Field(default=None, description="of a query: from which state it was answered")
+    next: str | None = Field(default=None, description="the token of the next page, for a query that became a job")
+    receipt: dict[str, Any] | None = Field(default=None, description="what the result of a query was computed from")
 
 
 class Elsewhere(Out):
-    """The answer is too large for one response: fetch it from `url`, which needs no token and works for a while."""
+    """The result is too large for one response: download it from `url`, which needs no token, before it expires."""
 
     url: str
     media_type: str
@@ -150,12 +152,12 @@ class CommitList(Out):
 
 
 class SnapshotIn(In):
-    """Names a snapshot of one table, or without a table a cut through all of them: an index of the timeline."""
+    """Names a snapshot of one table; without a table, a cut of the whole lake: an index of the timeline."""
 
     name: str = Field(pattern=WORD)
     table: TableName | None = None
     snapshot_id: str | None = Field(default=None, pattern=r"^-?[0-9]{1,19}$", description="default: the current one")
-    index: int | None = Field(default=None, ge=0, lt=2**63, description="default: the newest")
+    index: int | None = Field(default=None, ge=0, lt=2**63, description="default: the newest published")
 
 
 class SnapshotOut(Out):
@@ -171,7 +173,7 @@ class SnapshotList(Out):
 
 
 class ConsistencyOut(Out):
-    """That the timeline of `new` begins with that of `old`: both signed, and the RFC 6962 proof between them."""
+    """Proves that the timeline of `new` extends that of `old`: both checkpoints, and the RFC 6962 consistency proof."""
 
     old_size: int
     new_size: int
@@ -181,7 +183,7 @@ class ConsistencyOut(Out):
 
 
 class ChangeList(Out):
-    """Change sets, each as `catalog.changes.wire` writes it in JSON: a head with its evidence, and its changes."""
+    """Change sets: each has a head with its evidence, and its changes."""
 
     change_sets: list[ChangeSetOut]
     next: str | None = None
@@ -193,11 +195,11 @@ class ChangeSetOut(Out):
 
 
 class MarkIn(In):
-    """The mark moves if it stands where it is expected to; read it afterwards to know."""
+    """The watermark moves if it is at `expected`; read it afterwards to learn whether it did."""
 
-    sequence: int = Field(ge=0, lt=2**63, description="the table's leaf that was dealt with last")
-    expected: int | None = Field(default=None, ge=0, lt=2**63, description="where it stands now; null: nowhere yet")
-    holder: str = Field(default="api", pattern=r"^[0-9A-Za-z-]{1,64}$", description="tells your runs apart")
+    sequence: int = Field(ge=0, lt=2**63, description="the last of the table's leaves that was processed")
+    expected: int | None = Field(default=None, ge=0, lt=2**63, description="the current watermark; null: none yet")
+    holder: str = Field(default="api", pattern=r"^[0-9A-Za-z-]{1,64}$", description="distinguishes your runs")
 
 
 class MarkOut(Out):
@@ -211,12 +213,12 @@ class MarkOut(Out):
 
 class UploadIn(In):
     table: TableName
-    name: str = Field(min_length=1, max_length=512, description="the file's name; its ending says what it is")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the file: S3 refuses other bytes")
+    name: str = Field(min_length=1, max_length=512, description="the file's name; its suffix is its format")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="the file's SHA-256 in hex: S3 rejects other bytes")
 
 
 class UploadOut(Out):
-    """PUT the file to `url` with these headers; then ask GET /ingest/{sha256} what became of it."""
+    """PUT the file to `url` with these headers; then GET /ingest/{sha256} for its status."""
 
     url: str
     key: str
@@ -225,15 +227,15 @@ class UploadOut(Out):
 
 
 class IngestedFile(Out):
-    """One file with these bytes. `landing`: it waits. `committed`: its rows are in the table. `duplicate`: they were
-    there before. `quarantined`: `reason` says why. `failed`: the lake could not do its work, and tries again."""
+    """One file with these bytes. `landing`: not ingested yet. `committed`: its rows are in the table. `duplicate`: they
+    were there before. `quarantined`: rejected for `reason`. `failed`: the lake failed for `reason`, and tries again."""
 
     status: Literal["landing", "committed", "duplicate", "quarantined", "failed"]
     key: str
     table: str | None = None
     rows: int | None = None
     snapshot_id: str | None = None
-    index: int | None = Field(default=None, description="of its commit in the timeline, once it is sequenced")
+    index: int | None = Field(default=None, description="the timeline index of its commit, once that is sequenced")
     duplicate_of: str | None = None
     reason: str | None = None
     position: dict[str, int | str] | None = None
@@ -241,7 +243,7 @@ class IngestedFile(Out):
 
 
 class IngestOut(Out):
-    """`unknown`: nobody has sent it, or not to a table you may read. Else the status of the first of the files."""
+    """`status` is that of the first file; `unknown`: no such file was sent to a table that you may read."""
 
     sha256: str
     status: Literal["landing", "committed", "duplicate", "quarantined", "failed", "unknown"]
@@ -249,20 +251,20 @@ class IngestOut(Out):
 
 
 class RuleIn(In):
-    """How files become rows of a table: what is not said here is inferred from the first of them."""
+    """How files become rows of a table; without columns, they are inferred from the first files."""
 
     columns: dict[ColumnName, Term] | None = Field(
         default=None, min_length=1, max_length=1000, description="name -> Iceberg type", examples=[{"id": "long"}]
     )
-    key: list[ColumnName] = Field(default=[], max_length=64, description="rows replace those with the same key")
-    mode: Mode = Field(default="cow", description="if the table is made for this rule")
+    key: list[ColumnName] = Field(default=[], max_length=64, description="rows replace the rows with the same key")
+    mode: Mode = Field(default="cow", description="the write mode of a table that is created for this rule")
     unknown: Literal["reject", "ignore", "evolve"] = Field(
-        default="reject", description="columns that the table does not have"
+        default="reject", description="for columns that the table does not have"
     )
 
 
 class RuleOut(Out):
-    """`inferred`: nobody set it, it says what was found."""
+    """`inferred`: derived from the first files, not set."""
 
     table: str
     columns: dict[str, Any] | None = None
@@ -279,13 +281,13 @@ class HealthOut(Out):
 
 
 class MetricsOut(Out):
-    """What the caller may know of the lake as a whole."""
+    """A summary of the lake, of what the caller may see."""
 
     tables: int
     timeline_size: int
     sequenced_ms: int | None = None
     waiting_for_sequencer: int
-    quarantined: dict[str, int] = Field(description="table -> files of it kept aside in the last day")
+    quarantined: dict[str, int] = Field(description="table -> its files that were quarantined in the last day")
 
 
 class Described(Out):
@@ -298,37 +300,37 @@ class Described(Out):
 
 class QueryIn(In):
     sql: str = Field(min_length=1, max_length=100_000, examples=["select station, max(metres) from bronze.tides"])
-    parameters: dict[str, Any] = Field(default={}, max_length=1000, description="`$name` in the statement")
+    parameters: dict[str, Any] = Field(default={}, max_length=1000, description="values of `$name` in the statement")
     as_of: str | None = Field(
-        default=None, min_length=1, max_length=256, description="a time (ISO 8601), an index of the timeline, or a name"
+        default=None, min_length=1, max_length=256, description=f"the point in time: {GRAMMAR}; default: now"
     )
     verify: bool = Field(default=False, description="hash every object that is read and compare it with the timeline")
-    fresh: bool = Field(default=False, description="each table's own newest state, sequenced or not")
+    fresh: bool = Field(default=False, description="read each table's current snapshot, sequenced or not")
     engine: Literal["auto", "lambda", "spark"] = Field(
-        default="auto", description="where it runs: the cheapest place, here or not at all, or as a job"
+        default="auto", description="`auto` runs it where it is cheapest, `lambda` here or not at all, `spark` as a job"
     )
-    wait: float = Field(default=0, ge=0, le=20, description="seconds to wait for a job before answering 202")
+    wait: float = Field(default=0, ge=0, le=20, description="seconds to wait for a job before the response is 202")
 
 
 class QueryOut(Out):
-    """How a query that became a job stands. `detail`: the engine's state while it runs, the reason if it failed."""
+    """The status of a query that became a job. `detail`: the engine's state while it runs, the reason if it failed."""
 
     id: str
     status: Literal["running", "done", "failed", "cancelled"]
     detail: str | None = None
     route: Literal["spark"] = "spark"
-    reason: str = Field(description="why it runs there")
+    reason: str = Field(description="why it runs on Spark")
     submitted_ms: int
     estimated_bytes: int
     estimated_seconds: float
-    seconds: float | None = Field(default=None, description="from its submission to its result")
+    seconds: float | None = Field(default=None, description="from submission to result")
     rows: int | None = None
-    bytes: int | None = Field(default=None, description="of its result")
-    receipt: dict[str, Any] = Field(description="from which state of the lake it is answered")
+    bytes: int | None = Field(default=None, description="the size of its result")
+    receipt: dict[str, Any] = Field(description="what its result is computed from")
 
 
 class QueryRows(RootModel[RowsOut | QueryOut]):
-    """Rows; or with `rows=false` how the query stands."""
+    """The rows; or with `rows=false` the status of the query."""
 
 
 class SearchIn(In):
@@ -338,5 +340,7 @@ class SearchIn(In):
     vector: list[float] | None = Field(default=None, min_length=1, max_length=4096)
     mode: Literal["vector", "text", "hybrid"] = "hybrid"
     where: str | None = Field(default=None, min_length=1, max_length=10_000)
-    as_of: str | None = Field(default=None, pattern=r"^[0-9]{1,19}$", description="a snapshot's id")
+    as_of: str | None = Field(
+        default=None, min_length=1, max_length=256, description=f"the point in time: {GRAMMAR}; default: now"
+    )
     limit: int = Field(default=10, ge=1, le=1000)

@@ -1,7 +1,6 @@
-"""Errors as problem+json (RFC 9457): one shape for everything that is refused here.
+"""Errors as problem+json (RFC 9457).
 
-API Gateway's own refusals (401, 413, 429, 503, 504 before or after the function) are `{"message": …}`: an HTTP API
-cannot be told otherwise.
+API Gateway's own errors (401, 413, 429, 503, 504) are `{"message": …}`: an HTTP API cannot be configured otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from typing import Any
 from aws_lambda_powertools.event_handler import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from catalog.errors import KINDS, LakeError, as_lake_error
+from catalog import LakeError
+from catalog.core.errors import KINDS, as_lake_error
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:strandline:"
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Fault(BaseModel):
     """One thing wrong with a request."""
 
-    at: list[str | int] = Field(description="where: body, query or path, then the way to it")
+    at: list[str | int] = Field(description="where: body, query or path, then the names and positions that lead to it")
     reason: str
 
 
@@ -35,17 +35,17 @@ class Problem(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    type: str = Field(description="`urn:strandline:<kind>`: decides what a program does next")
+    type: str = Field(description="`urn:strandline:<kind>`, by which a program decides what to do next")
     title: str
     status: int
-    detail: str = Field(description="for people")
+    detail: str = Field(description="the message for people")
     instance: str = Field(description="the request's id, as in the header X-Request-Id and in the logs")
     subject: str | None = Field(default=None, description="what it is about, such as a table's name")
     errors: list[Fault] = Field(default_factory=list)
 
 
 class Refusal(Exception):
-    """What only HTTP knows: no identity, no such method, a body too large, a media type nobody has."""
+    """An error of HTTP itself: no identity, unknown path or method, body too large, unsupported media type."""
 
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -55,32 +55,32 @@ class Refusal(Exception):
 STATUSES: dict[str, int] = {kind.name: kind.http_status for kind in KINDS}
 
 
-def refused(refusal: Refusal, instance: str) -> Response[str]:
+def refusal_response(refusal: Refusal, instance: str) -> Response[str]:
     return _response(refusal.status, refusal.kind, refusal.detail, instance, headers=refusal.headers)
 
 
-def failed(error: Exception, instance: str) -> Response[str]:
-    """A LakeError as its kind says. Anything else is a defect: logged whole, and told to nobody."""
-    known = as_lake_error(error)
-    status, detail, headers = known.kind.http_status, known.message, dict[str, str]()
+def error_response(error: Exception, instance: str) -> Response[str]:
+    """The response for an error: a LakeError by its kind. Any other is a defect: it is logged, and not disclosed."""
+    lake_error = as_lake_error(error)
+    status, detail, headers = lake_error.kind.http_status, lake_error.message, dict[str, str]()
     if not isinstance(error, LakeError):
         log.exception("request failed", exc_info=error)
-        detail = "something is wrong in the lake itself; whoever runs it finds the reason in the logs by the instance"
+        detail = "the lake has an internal error: its operator finds the reason in the logs, by the instance"
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.error("request failed", extra={"error": known.as_dict()}, exc_info=error)
+        log.error("request failed", extra={"error": lake_error.as_dict()}, exc_info=error)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "1"
-    return _response(status, known.kind.name, detail, instance, known.subject, headers=headers)
+    return _response(status, lake_error.kind.name, detail, instance, lake_error.subject, headers=headers)
 
 
-def invalid(errors: Sequence[Mapping[str, Any]], instance: str) -> Response[str]:
-    """What pydantic found: all of it, without the values (they may be secrets, and are the caller's own)."""
-    faults = [Fault(at=[_place(part) for part in one["loc"]], reason=str(one["msg"])) for one in errors]
-    said = "; ".join(f"{'.'.join(map(str, fault.at))}: {fault.reason}" for fault in faults[:5])
-    return _response(STATUSES["invalid"], "invalid", f"the request is not valid: {said}", instance, errors=faults)
+def validation_response(errors: Sequence[Mapping[str, Any]], instance: str) -> Response[str]:
+    """The response for pydantic's errors: all of them, without the values, which may be secrets."""
+    faults = [Fault(at=[_location(part) for part in problem["loc"]], reason=str(problem["msg"])) for problem in errors]
+    reasons = "; ".join(f"{'.'.join(map(str, fault.at))}: {fault.reason}" for fault in faults[:5])
+    return _response(STATUSES["invalid"], "invalid", f"the request is not valid: {reasons}", instance, errors=faults)
 
 
-def _place(part: Any) -> str | int:
+def _location(part: Any) -> str | int:
     return part if isinstance(part, int) else str(part)
 
 
@@ -102,6 +102,6 @@ def _response(
         subject=subject,
         errors=list(errors),
     )
-    # Escapes keep whatever a message quotes (lone surrogates too) inside valid UTF-8.
+    # json.dumps escapes non-ASCII: whatever a message quotes, even lone surrogates, the body is valid UTF-8.
     body = json.dumps(problem.model_dump(exclude_none=True))
     return Response(status, MEDIA_TYPE, body, headers={"Cache-Control": "no-store", **(headers or {})})

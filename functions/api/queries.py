@@ -1,6 +1,6 @@
-"""Queries, those that became jobs among them, and search.
+"""Queries, including those that run as jobs on Spark, and search.
 
-The engines behind them are imported when asked for; an image without them says so.
+The engines are imported on first use; in an image without them the response is 503.
 """
 
 from __future__ import annotations
@@ -8,126 +8,150 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
-from catalog.access.roles import Level
-from catalog.errors import Unavailable
-from functions.api.app import JSON, answer, asked, lake, serve
-from functions.api.formats import ROWS_OUT, send_rows
+from catalog import LakeError, Unavailable, query_workers
+from catalog.access import Level
+from functions.api.app import JSON, caller, current_request, lake, respond, serve
 from functions.api.models import Elsewhere, QueryIn, QueryOut, QueryRows, SearchIn
-from functions.api.pages import read_token, write_token
-from functions.api.tables import allowed
+from functions.api.page_tokens import read_token, write_token
+from functions.api.row_formats import ROWS_OUT, check_sendable, send_rows
+from functions.api.tables import authorize
 
 if TYPE_CHECKING:
-    from catalog.query.submitted import Status
+    from catalog.query import Answer, QueryStatus, QueryWorkers
 
 QueryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Page = Annotated[str | None, Query(max_length=4096, description="`next` of the page before")]
 ROWS = {200: ROWS_OUT, 202: {JSON: QueryOut}, 303: {JSON: Elsewhere}}
 SECONDS = 25.0
-"""What a query may take: the function ends at 29, and the answer has to be written."""
+"""The time limit of a query: the function ends after 29 seconds, and the response has to be written."""
 RETRY_AFTER = "2"
 
 
 @serve("POST /query", ROWS, problems=(403, 406, 409, 413, 415, 422), tag="query")
 def run_query(query: QueryIn) -> Response[Any]:
-    """Run one SELECT, over one cut of the timeline; the receipt says which.
+    """Run one SELECT over one cut of the timeline; the receipt says which.
 
-    What is too large to run here becomes a job: 202, with its place in `Location`. The same `Idempotency-Key` again is
-    the same job. `explain route select …` says where it would run and why.
+    A query that is too large to run here becomes a job: the response is 202, with its path in `Location`. Repeating the
+    request with the same `Idempotency-Key` returns the same job. `explain route select …` says where a query would run,
+    and why.
     """
     with _engine("datafusion", "queries"):
-        from catalog.query.engine import Limits, memory_of_process
-        from catalog.query.results import Answer
-        from catalog.query.statement import as_of_text
+        from catalog.query import Answer, EngineLimits, default_memory_budget
 
-        once, caller = asked().once(), asked().known()
-        found = lake().queries.ask(
+        idempotent = current_request().idempotent()
+        result = _ask(
             query.sql,
             engine=query.engine,
-            id=None if once is None else once.token[:32],
+            id=None if idempotent is None else idempotent.token[:32],
             parameters=query.parameters or None,
-            as_of=None if query.as_of is None else as_of_text(query.as_of),
-            caller=caller,
+            as_of=query.as_of,
+            caller=caller(),
             verify=query.verify,
             fresh=query.fresh,
-            limits=Limits(memory_of_process(), SECONDS),
+            limits=EngineLimits(default_memory_budget(), SECONDS),
         )
-        if isinstance(found, Answer):
-            return send_rows(found.table(), more=False, receipt=found.receipt.as_dict())
-        if found.status == "running" and query.wait:
-            found = lake().queries.wait(found.id, query.wait, caller)
-    return _rows(found.id, None) if found.status == "done" else _told(found, 202)
+        if isinstance(result, Answer):
+            check_sendable(result.schema)
+            return send_rows(result.table(), more=False, receipt=result.receipt.as_dict())
+        if result.status == "running" and query.wait:
+            result = lake().queries.wait(result.id, query.wait, caller())
+    return _rows(result.id, None) if result.status == "done" else _status(result, 202)
 
 
 @serve("GET /queries/{id}", {**ROWS, 200: {**ROWS_OUT, JSON: QueryRows}}, problems=(406, 409, 422), tag="query")
 def read_query(
     id: QueryId,
     page: Page = None,
-    rows: Annotated[bool, Query(description="false: only how it stands, whatever that is")] = True,
+    rows: Annotated[bool, Query(description="false: only the status of the query")] = True,
 ) -> Response[Any]:
-    """The rows of a query that became a job, page by page; 202 while it runs, its own error if it failed."""
+    """The rows of a query that became a job, page by page; 202 while it runs, its error if it failed."""
     with _engine("datafusion", "queries"):
         if page is not None and rows:
             return _rows(id, page)
-        found = lake().queries.status(id, asked().known())
+        query = lake().queries.status(id, caller())
         if not rows:
-            return _told(found, 200)
-        return _told(found, 202) if found.status == "running" else _rows(id, None)
+            return _status(query, 200)
+        return _status(query, 202) if query.status == "running" else _rows(id, None)
 
 
-@serve("DELETE /queries/{id}", {204: {}}, problems=(403, 409, 422), tag="query")
+@serve("DELETE /queries/{id}", {204: {}}, problems=(403, 409), tag="query")
 def cancel_query(id: QueryId) -> Response[Any]:
-    """Stop a query that became a job, and forget its rows. Done twice it is done once."""
+    """Stop a query that became a job, and delete its rows. Idempotent."""
     with _engine("datafusion", "queries"):
-        lake().queries.cancel(id, asked().known())
-    return answer(None, 204)
+        lake().queries.cancel(id, caller())
+    return respond(None, 204)
+
+
+def _ask(sql: str, **options: Any) -> Answer | QueryStatus:
+    """Runs the statement in a worker, unless the settings say in this process."""
+    if not lake().settings.query_workers:
+        return lake().queries.ask(sql, **options)
+    return _workers().ask(sql, seen_size=_seen_size(), **options)
+
+
+@cache
+def _workers() -> QueryWorkers:
+    return query_workers(lake().settings)
+
+
+def _seen_size() -> int | None:
+    """The size of the timeline that this process has read; None if it has not. Whoever was told of a commit here sees
+    it in a query. No request."""
+    if "timeline" not in vars(lake()):
+        return None
+    try:
+        return lake().timeline.head().checkpoint.size
+    except LakeError:
+        return None
 
 
 def _rows(id: str, page: str | None) -> Response[Any]:
-    question = ["GET /queries", id]
-    found = lake().queries.page(id, read_token(question, page) or 0, asked().known())
-    following = None if found.next is None else write_token(question, found.next)
-    return send_rows(found.rows, more=following is not None, receipt=found.receipt, following=following)
+    scope = ["GET /queries", id]
+    result = lake().queries.page(id, read_token(scope, page) or 0, caller())
+    following = None if result.next is None else write_token(scope, result.next)
+    return send_rows(result.rows, more=following is not None, receipt=result.receipt, following=following)
 
 
-def _told(found: Status, status: int) -> Response[Any]:
-    estimate = found.estimate
-    told = QueryOut(
-        id=found.id,
-        status=found.status,
-        detail=found.detail or None,
-        reason=estimate["reason"] if estimate["route"] == "spark" else "it was asked for",
-        submitted_ms=found.submitted_ms,
+def _status(query: QueryStatus, status: int) -> Response[Any]:
+    estimate = query.estimate
+    shown = QueryOut(
+        id=query.id,
+        status=query.status,
+        detail=query.detail or None,
+        reason=estimate["reason"] if estimate["route"] == "spark" else "the request has engine=spark",
+        submitted_ms=query.submitted_ms,
         estimated_bytes=estimate["bytes"],
         estimated_seconds=round(estimate["seconds"].get("spark", 0.0), 3),
-        seconds=found.seconds,
-        rows=found.rows,
-        bytes=found.bytes,
-        receipt=found.receipt,
+        seconds=query.seconds,
+        rows=query.rows,
+        bytes=query.bytes,
+        receipt=query.receipt,
     )
     headers = {"Cache-Control": "no-store"}
     if status == 202:
-        headers |= {"Retry-After": RETRY_AFTER, "Location": f"queries/{found.id}"}
-    return answer(told, status, headers)
+        headers |= {"Retry-After": RETRY_AFTER, "Location": f"queries/{query.id}"}
+    return respond(shown, status, headers)
 
 
 @serve("POST /search", {200: ROWS_OUT, 303: {JSON: Elsewhere}}, problems=(403, 406, 409, 413, 415, 422), tag="query")
-def search(wanted: SearchIn) -> Response[Any]:
+def search(query: SearchIn) -> Response[Any]:
     """The rows nearest in meaning to a text or vector, those with its words, or both; best first, with `score`."""
-    allowed(Level.READ, wanted.table)
+    authorize(Level.READ, query.table)
     with _engine("lancedb", "search"):
         rows = lake().vectors.search(
-            f"{wanted.table}.{wanted.column}",
-            wanted.text,
-            vector=wanted.vector,
-            mode=wanted.mode,
-            k=wanted.limit,
-            where=wanted.where,
-            as_of=None if wanted.as_of is None else int(wanted.as_of),
+            f"{query.table}.{query.column}",
+            query.text,
+            vector=query.vector,
+            mode=query.mode,
+            k=query.limit,
+            where=query.where,
+            as_of=query.as_of,
         )
     return send_rows(rows, more=False)
 
@@ -135,5 +159,5 @@ def search(wanted: SearchIn) -> Response[Any]:
 @contextmanager
 def _engine(package: str, what: str) -> Iterator[None]:
     if importlib.util.find_spec(package) is None:
-        raise Unavailable(f"this deployment answers no {what}: its image has no {package}", subject=package)
+        raise Unavailable(f"this deployment does not support {what}: its image has no {package}", subject=package)
     yield

@@ -1,4 +1,4 @@
-"""The service about itself: is it up, what is in it, what can be asked of it."""
+"""Routes of the service itself: health, summary, OpenAPI document."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from catalog import places
-from catalog.errors import NotFound
-from catalog.refusals import explained
-from functions.api.app import JSON, answer, asked, lake, serve, unchanging
+from catalog import NotFound
+from catalog.core import s3_layout
+from catalog.core.aws_errors import translate_aws_errors
+from functions.api.app import JSON, caller, lake, respond, respond_cacheable, serve
 from functions.api.models import Described, HealthOut, MetricsOut
 
 WAITING = "ApproximateNumberOfMessages"
@@ -20,23 +20,23 @@ WAITING = "ApproximateNumberOfMessages"
 
 @serve("GET /health", {200: {JSON: HealthOut}}, tag="service")
 def check_health() -> Response[Any]:
-    """Whether the API answers. Asks nothing of anybody else."""
+    """Whether the API responds. Sends no request to another service."""
     settings = lake().settings
-    return answer(
+    return respond(
         HealthOut(status="ok", stage=settings.stage, origin=settings.origin), headers={"Cache-Control": "no-store"}
     )
 
 
 @serve("GET /metrics-summary", {200: {JSON: MetricsOut}}, problems=(422,), tag="service")
 def summarise() -> Response[Any]:
-    """A few figures: the tables the caller may read, the timeline's size and age, what waits or was kept aside."""
-    readable = asked().known().readable(lake().tables.list())
+    """Counts: tables the caller may read, the timeline's size and age, messages waiting, files in quarantine."""
+    readable = caller().readable(lake().tables.list())
     try:
         size = lake().timeline.head().checkpoint.size
         sequenced = lake().timeline.commit(size - 1).sequenced_ms
     except NotFound:
         size, sequenced = 0, None
-    return answer(
+    return respond(
         MetricsOut(
             tables=len(readable),
             timeline_size=size,
@@ -50,12 +50,12 @@ def summarise() -> Response[Any]:
 @serve("GET /openapi.json", {200: {JSON: Described}, 304: {}}, tag="service")
 def describe_api() -> Response[Any]:
     """This API as an OpenAPI 3.1 document."""
-    return unchanging(_document(), JSON, "public, max-age=300")
+    return respond_cacheable(_document(), JSON, "public, max-age=300")
 
 
 @cache
 def _document() -> str:
-    from functions.api.openapi import document  # costs as much as all other imports of ours: paid when asked for
+    from functions.api.openapi import document  # expensive to import: only when it is requested
 
     return document()
 
@@ -66,14 +66,14 @@ def _sqs() -> Any:
 
 
 def _quarantined() -> Counter[str]:
-    """By the reports in `quarantine/<database>/<table>/`. One request, so at most a thousand objects."""
-    with explained(places.QUARANTINE):
-        listed = lake().s3.list_objects_v2(Bucket=lake().settings.bucket, Prefix=places.QUARANTINE)
+    """Table -> files quarantined in the last day, by their reports. One request, so at most a thousand objects."""
+    with translate_aws_errors(s3_layout.QUARANTINE):
+        listed = lake().s3.list_objects_v2(Bucket=lake().settings.bucket, Prefix=s3_layout.QUARANTINE)
     since = datetime.now(UTC) - timedelta(days=1)
     reports = [
-        found["Key"].removeprefix(places.QUARANTINE).split("/")
-        for found in listed.get("Contents", ())
-        if found["Key"].endswith(".json") and found["LastModified"] > since
+        entry["Key"].removeprefix(s3_layout.QUARANTINE).split("/")
+        for entry in listed.get("Contents", ())
+        if entry["Key"].endswith(".json") and entry["LastModified"] > since
     ]
     return Counter(f"{database}.{table}" for database, table, *_ in reports)
 
@@ -82,6 +82,6 @@ def _waiting() -> int:
     url = lake().settings.moved_queue_url
     if url is None:
         return 0
-    with explained("the sequencer's queue"):
-        found = _sqs().get_queue_attributes(QueueUrl=url, AttributeNames=[WAITING])["Attributes"]
-    return int(found[WAITING])
+    with translate_aws_errors("the sequencer's queue"):
+        attributes = _sqs().get_queue_attributes(QueueUrl=url, AttributeNames=[WAITING])["Attributes"]
+    return int(attributes[WAITING])

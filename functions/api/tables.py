@@ -1,19 +1,19 @@
-"""Tables: listed, made, described, changed, dropped; and their rows, read and written."""
+"""Routes of tables: list, create, describe, change, drop; and read and write their rows."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
-from catalog.access.roles import Level
-from catalog.errors import Denied, Invalid, NotFound
-from catalog.tables.commits import Receipt
-from catalog.tables.describe import Column
-from functions.api.app import JSON, answer, asked, lake, serve, unchanging
-from functions.api.formats import ROWS_OUT, plain, read_rows, send_rows
-from functions.api.keys import commit_token, run_once
+from catalog import Denied, Invalid, NotFound
+from catalog.access import Level
+from catalog.core.point_in_time import GRAMMAR
+from catalog.tables import Column, Drop, Receipt
+from functions.api.app import JSON, caller, current_request, lake, respond, respond_cacheable, serve
+from functions.api.idempotency import Attempt, commit_token, run_once
 from functions.api.models import (
     NAME,
     ColumnOut,
@@ -26,16 +26,21 @@ from functions.api.models import (
     TableList,
     TableOut,
 )
-from functions.api.pages import read_token, write_token
+from functions.api.page_tokens import read_token, write_token
+from functions.api.row_formats import ROWS_OUT, plain, read_rows, send_rows
 
 Name = Annotated[str, Path(pattern=NAME, description="`<database>.<table>`")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="at most this many")]
 Page = Annotated[str | None, Query(max_length=4096, description="`next` of the page before")]
+AsOf = Annotated[
+    str | None, Query(min_length=1, max_length=256, description=f"the point in time: {GRAMMAR}; default: now")
+]
 MAX_ROWS = 100_000
 
 
-def allowed(level: Level, table: str) -> str:
-    asked().known().require(level, table)
+def authorize(level: Level, table: str) -> str:
+    """Returns the table if the caller has the level for it. Denied otherwise; NotFound if it may not even read it."""
+    caller().require(level, table)
     return table
 
 
@@ -44,71 +49,78 @@ def list_tables(
     database: Annotated[str | None, Query(pattern=r"^[a-z0-9_]{1,128}$")] = None, limit: Limit = 100, page: Page = None
 ) -> Response[Any]:
     """The tables the caller may read, by name."""
-    question = ["GET /tables", database]
-    after = read_token(question, page) or ""
+    scope = ["GET /tables", database]
+    after = read_token(scope, page) or ""
     try:
         names = lake().tables.list(database)
     except NotFound:
-        names = []  # a database nobody may see is a database that is not there
-    found = sorted(name for name in asked().known().readable(names) if name > after)
-    following = write_token(question, found[limit - 1]) if len(found) > limit else None
-    return answer(TableList(tables=found[:limit], next=following))
+        names = []  # the response must not tell a missing database from one that the caller may not see
+    readable = sorted(name for name in caller().readable(names) if name > after)
+    following = write_token(scope, readable[limit - 1]) if len(readable) > limit else None
+    return respond(TableList(tables=readable[:limit], next=following))
 
 
-@serve("POST /tables", {201: {JSON: TableOut}}, problems=(403, 409, 413, 415, 422), tag="tables")
+@serve("POST /tables", {201: {JSON: TableOut}}, problems=(403, 409, 413, 415), tag="tables")
 def create_table(table: TableIn) -> Response[Any]:
-    """Make a table. Needs the role `admin` for its name."""
-    if not asked().known().may(Level.ADMIN, table.name):
-        # Said before anybody looks whether it exists.
-        raise Denied(f"{asked().known().subject} may not make {table.name}: ask for the role", subject=table.name)
+    """Create a table. Needs the role `admin` for its name."""
+    if not caller().may(Level.ADMIN, table.name):
+        # Before the table is looked up: the response must not disclose whether it exists.
+        raise Denied(f"{caller().subject} may not create {table.name}: ask for the role admin", subject=table.name)
 
-    def make() -> TableOut:
+    def create(attempt: Attempt) -> TableOut:
         shape: Any = {"mode": table.mode, "key": table.key, "partition": table.partition, "sort": table.sort}
-        lake().tables.create(table.name, dict(table.columns), **shape)
+        lake().tables.create(table.name, dict(table.columns), uuid=attempt.id, **shape)
         return described(table.name)
 
-    return run_once(make, 201)
+    return run_once(create, 201)
 
 
 @serve("GET /tables/{t}", {200: {JSON: TableOut}}, tag="tables")
 def describe_table(t: Name) -> Response[Any]:
-    """What a table is and holds, from its metadata alone."""
-    return answer(described(allowed(Level.READ, t)))
+    """Describe a table, by its metadata alone."""
+    return respond(described(authorize(Level.READ, t)))
 
 
-@serve("PATCH /tables/{t}", {200: {JSON: TableOut}}, problems=(403, 409, 413, 415, 422), tag="tables")
+@serve("PATCH /tables/{t}", {200: {JSON: TableOut}}, problems=(403, 409, 413, 415), tag="tables")
 def change_table(t: Name, change: TableChange) -> Response[Any]:
     """Change a table's shape: columns, partitions, order, key, mode; all of it or none."""
-    allowed(Level.ADMIN, t)
-    wanted: dict[str, Any] = change.model_dump(exclude_unset=True)
-    if not wanted:
-        raise Invalid("nothing to change: name at least one of " + ", ".join(TableChange.model_fields))
+    authorize(Level.ADMIN, t)
+    changes: dict[str, Any] = change.model_dump(exclude_unset=True)
+    if not changes:
+        raise Invalid("the request changes nothing: send at least one of " + ", ".join(TableChange.model_fields))
 
-    def alter() -> TableOut:
-        lake().tables.alter(t, **wanted)
+    def alter(attempt: Attempt) -> TableOut:
+        lake().tables.alter(t, token=attempt.id.hex, **changes)
         return described(t)
 
     return run_once(alter, 200)
 
 
-@serve("DELETE /tables/{t}", {204: {}}, problems=(403, 409, 422), tag="tables")
+@serve("DELETE /tables/{t}", {204: {}}, problems=(403, 409), tag="tables")
 def drop_table(
-    t: Name, purge: Annotated[bool, Query(description="delete its files, too, for good")] = False
+    t: Name, purge: Annotated[bool, Query(description="also delete its files, permanently")] = False
 ) -> Response[Any]:
-    """Take a table from the catalog. Its history in the timeline stays."""
-    allowed(Level.ADMIN, t)
-    return run_once(lambda: lake().tables.drop(t, purge=purge), 204)
+    """Remove a table from the catalog. Its history in the timeline stays."""
+    authorize(Level.ADMIN, t)
+
+    def drop(attempt: Attempt) -> None:
+        if attempt.noted is None:
+            attempt.note(asdict(lake().tables.plan_drop(t)))
+        lake().tables.finish_drop(Drop(**attempt.noted), purge=purge)
+
+    return run_once(drop, 204)
 
 
 @serve("GET /tables/{t}/schemas/{version}", {200: {JSON: SchemaOut}, 304: {}}, tag="tables")
 def read_schema(t: Name, version: Annotated[int, Path(ge=0, lt=2**31)]) -> Response[Any]:
-    """One version of a table's schema. It never changes: it has an ETag and may be kept."""
-    table = lake().tables.load(allowed(Level.READ, t))
+    """One version of a table's schema. It never changes: it has an ETag and may be cached."""
+    table = lake().tables.load(authorize(Level.READ, t))
     schema = table.schemas().get(version)
     if schema is None:
-        raise NotFound(f"{t} has no schema {version}", subject=t)
+        raise NotFound(f"{t} has no schema version {version}", subject=t)
     columns = [ColumnOut(name=f.name, type=str(f.field_type), required=f.required, doc=f.doc) for f in schema.fields]
-    return unchanging(SchemaOut(table=t, version=version, columns=columns).model_dump_json(exclude_none=True), JSON)
+    shown = SchemaOut(table=t, version=version, columns=columns)
+    return respond_cacheable(shown.model_dump_json(exclude_none=True), JSON)
 
 
 @serve("GET /tables/{t}/rows", {200: ROWS_OUT, 303: {JSON: Elsewhere}}, problems=(406,), tag="rows")
@@ -116,17 +128,16 @@ def read_table(
     t: Name,
     where: Annotated[str | None, Query(min_length=1, max_length=4000, description="`metres > 5 and sea = 'n'`")] = None,
     columns: Annotated[list[str] | None, Query(max_length=1000)] = None,
-    as_of: Annotated[str | None, Query(max_length=128, description="a snapshot's id or name")] = None,
+    as_of: AsOf = None,
     limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 1000,
 ) -> Response[Any]:
-    """A table's rows, by default a thousand of them. For more than filters and columns there is POST /query."""
-    allowed(Level.READ, t)
-    moment: Any = int(as_of) if as_of is not None and as_of.lstrip("-").isdecimal() else as_of
-    rows = lake().tables.scan(t, where=where, columns=columns, as_of=moment, limit=limit + 1)
+    """A table's rows, by default the first thousand. For more than filters and columns use POST /query."""
+    authorize(Level.READ, t)
+    rows = lake().tables.scan(t, where=where, columns=columns, as_of=as_of, limit=limit + 1)
     return send_rows(rows.slice(0, limit), more=rows.num_rows > limit)
 
 
-@serve("POST /tables/{t}/rows", {200: {JSON: ReceiptOut}}, problems=(403, 409, 413, 415, 422), tag="rows")
+@serve("POST /tables/{t}/rows", {200: {JSON: ReceiptOut}}, problems=(403, 409, 413, 415), tag="rows")
 def write_rows(
     t: Name,
     mode: Annotated[Literal["insert", "upsert"], Query()] = "insert",
@@ -134,48 +145,48 @@ def write_rows(
         list[str] | None, Query(max_length=64, description="for upsert; default: the table's own key")
     ] = None,
 ) -> Response[Any]:
-    """Add rows, or replace those with the same key: all of them, or none. JSON, Arrow IPC or Parquet.
+    """Insert rows, or replace those with the same key: all of them, or none. JSON, Arrow IPC or Parquet.
 
-    With an Idempotency-Key the rows are written once, however often the request is sent.
+    With an Idempotency-Key the rows are written once, however often the request is repeated.
     """
-    allowed(Level.WRITE, t)
+    authorize(Level.WRITE, t)
     if key and mode == "insert":
-        raise Invalid("a key is for mode=upsert: insert compares nothing")
-    rows, token = read_rows(asked().media_type, asked().body), commit_token()
+        raise Invalid("`key` needs mode=upsert: an insert does not compare rows")
+    rows, token = read_rows(current_request().media_type, current_request().body), commit_token()
     if mode == "insert":
-        return answer(_receipt(lake().tables.insert(t, rows, token=token)))
-    return answer(_receipt(lake().tables.upsert(t, rows, key, token=token)))
+        return respond(_receipt(lake().tables.insert(t, rows, token=token)))
+    return respond(_receipt(lake().tables.upsert(t, rows, key, token=token)))
 
 
-@serve("POST /tables/{t}/delete", {200: {JSON: ReceiptOut}}, problems=(403, 409, 413, 415, 422), tag="rows")
+@serve("POST /tables/{t}/delete", {200: {JSON: ReceiptOut}}, problems=(403, 409, 413, 415), tag="rows")
 def delete_rows(t: Name, which: DeleteIn) -> Response[Any]:
-    """Delete the rows a filter is true for, or those with the given keys."""
-    allowed(Level.WRITE, t)
+    """Delete the rows that match a filter, or those with the keys in the body."""
+    authorize(Level.WRITE, t)
     if (which.where is None) == (which.keys is None):
-        raise Invalid("delete takes either `where` or `keys`")
-    return answer(_receipt(lake().tables.delete(t, which.where, keys=which.keys, token=commit_token())))
+        raise Invalid("send either `where` or `keys`, and not both")
+    return respond(_receipt(lake().tables.delete(t, which.where, keys=which.keys, token=commit_token())))
 
 
 def described(name: str) -> TableOut:
-    found = lake().tables.describe(name)
+    table = lake().tables.describe(name)
     return TableOut(
-        name=found.name,
-        uuid=found.uuid,
-        mode=found.mode,
-        key=list(found.key),
-        partition=list(found.partition),
-        sort=list(found.sort),
-        rows=found.rows,
-        files=found.files,
-        bytes=found.bytes,
-        pending_deletes=found.pending_deletes,
-        snapshots=found.snapshots,
-        snapshot_id=None if found.snapshot_id is None else str(found.snapshot_id),
-        committed_ms=found.committed_ms,
-        needs_compaction=found.needs_compaction,
-        schema_version=lake().tables.catalogue.known(name).metadata.current_schema_id,
-        columns=[_column(column) for column in found.columns],
-        snapshot_names={tag: str(snapshot) for tag, snapshot in found.tags.items()},
+        name=table.name,
+        uuid=table.uuid,
+        mode=table.mode,
+        key=list(table.key),
+        partition=list(table.partition),
+        sort=list(table.sort),
+        rows=table.rows,
+        files=table.files,
+        bytes=table.bytes,
+        pending_deletes=table.pending_deletes,
+        snapshots=table.snapshots,
+        snapshot_id=None if table.snapshot_id is None else str(table.snapshot_id),
+        committed_ms=table.committed_ms,
+        needs_compaction=table.needs_compaction,
+        schema_version=lake().tables.catalogue.cached(name).metadata.current_schema_id,
+        columns=[_column(column) for column in table.columns],
+        snapshot_names={tag: str(snapshot) for tag, snapshot in table.tags.items()},
     )
 
 

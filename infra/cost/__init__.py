@@ -1,1 +1,1 @@
-"""What the lake costs a month: quantities from the templates and a workload, times the prices of catalog.prices."""
+"""The lake's monthly cost: quantities from the templates and a workload, times catalog.core.prices."""

@@ -1,4 +1,4 @@
-"""The estimate: what the templates hold and a workload asks for, priced line by line."""
+"""The cost estimate: the quantities of the templates and of a workload, priced line by line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.prices import load_prices
+from catalog.core.prices import load_prices
 from infra.cost.workload import (
     API_REQUEST,
     COMMIT,
@@ -32,7 +32,7 @@ MINUTES = {"minute": 1, "hour": 60, "day": 24 * 60}
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is paid for. `why` says where the quantity comes from."""
+    """One line of the bill. `why` says where the quantity comes from."""
 
     price: str
     quantity: float
@@ -42,13 +42,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What the templates say will be there."""
+    """The priced resources of the templates."""
 
     memory_mb: dict[str, int]
     consumed_queues: int
     sweeps_a_month: float
     jobs_a_month: float
-    """Job runs that schedules start, whether there is work for them or not."""
+    """Job runs that schedules start, with or without work to do."""
     secrets: int
     keys: int
     alarms: int
@@ -64,8 +64,8 @@ class Inventory:
         return cls(
             memory_mb={handler_of(function): int(function["MemorySize"]) for function in functions},
             consumed_queues=count["AWS::Lambda::EventSourceMapping"],
-            sweeps_a_month=_runs(one for one in schedules if not _starts_job(one)),
-            jobs_a_month=_runs(one for one in schedules if _starts_job(one)),
+            sweeps_a_month=_runs(schedule for schedule in schedules if not _starts_job(schedule)),
+            jobs_a_month=_runs(schedule for schedule in schedules if _starts_job(schedule)),
             secrets=count["AWS::SecretsManager::Secret"],
             keys=count["AWS::KMS::Key"],
             alarms=count["AWS::CloudWatch::Alarm"],
@@ -75,7 +75,7 @@ class Inventory:
 
 
 def estimate(inventory: Inventory, workload: Workload, prices: dict[str, float] | None = None) -> list[Line]:
-    """Every line of a month's bill that is not zero, dearest first."""
+    """The lines of a month's bill that are not zero, most expensive first."""
     prices = load_prices() if prices is None else prices
     quantities = Counter[str]()
     reasons = dict[str, list[str]]()
@@ -97,7 +97,7 @@ def handler_of(function: dict[str, Any]) -> str:
 
 
 def runs_a_month(expression: str) -> float:
-    """How often a schedule fires. A cron expression that names no hour runs hourly, one that does, daily or rarer."""
+    """How often a schedule runs in a month. Cron expressions: hourly for hour `*`, else daily or less often."""
     rate = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression)
     if rate:
         return DAYS * 24 * 60 / (int(rate[1]) * MINUTES[rate[2]])
@@ -108,25 +108,25 @@ def runs_a_month(expression: str) -> float:
 
 
 def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str, float, str]]:
-    works: list[tuple[str, str, Unit, float]] = [
+    work: list[tuple[str, str, Unit, float]] = [
         ("files", "ingest", FILE, workload.files_a_day * DAYS),
         ("commits", "sequencer", COMMIT, workload.commits_a_day * DAYS),
         ("sweeps", "sequencer", SWEEP, inventory.sweeps_a_month),
         ("API requests", "api", API_REQUEST, workload.api_requests_a_day * DAYS),
         ("queries", "api", QUERY, workload.queries_a_day * DAYS),
     ]
-    objects = sum(times * (unit.s3_writes + unit.s3_reads) for _, _, unit, times in works)
+    objects = sum(times * (unit.s3_writes + unit.s3_reads) for _, _, unit, times in work)
     yield "kms.request", objects * KMS_PER_OBJECT_REQUEST * (inventory.keys > 0), "objects, by the bucket's key"
     yield "cloudwatch.metric_month", FIGURES * (workload.files_a_day > 0), "figures that the functions tell"
-    for what, function, unit, times in works:
+    for kind, function, unit, times in work:
         gb = inventory.memory_mb.get(function, 1024) / 1024
-        yield "lambda.gb_second", times * unit.seconds * gb, f"{what} x {unit.seconds} s x {gb:g} GB"
-        yield "lambda.request", times, what
-        yield "s3.write", times * unit.s3_writes, f"{what} x {unit.s3_writes:g}"
-        yield "s3.read", times * unit.s3_reads, f"{what} x {unit.s3_reads:g}"
-        yield "glue.request", times * unit.glue, f"{what} x {unit.glue:g}"
-        yield "sqs.request", times * unit.sqs, f"{what} x {unit.sqs:g}"
-        yield "logs.gb", times * unit.log_kb / 1e6, f"{what} x {unit.log_kb:g} KB"
+        yield "lambda.gb_second", times * unit.seconds * gb, f"{kind} x {unit.seconds} s x {gb:g} GB"
+        yield "lambda.request", times, kind
+        yield "s3.write", times * unit.s3_writes, f"{kind} x {unit.s3_writes:g}"
+        yield "s3.read", times * unit.s3_reads, f"{kind} x {unit.s3_reads:g}"
+        yield "glue.request", times * unit.glue, f"{kind} x {unit.glue:g}"
+        yield "sqs.request", times * unit.sqs, f"{kind} x {unit.sqs:g}"
+        yield "logs.gb", times * unit.log_kb / 1e6, f"{kind} x {unit.log_kb:g} KB"
     yield "sqs.request", inventory.consumed_queues * POLLS_A_MONTH, "long polls of Lambda's event sources"
     yield "scheduler.invocation", inventory.sweeps_a_month + inventory.jobs_a_month, "schedules"
     yield "events.event", workload.commits_a_day * DAYS, "announced commits"
@@ -144,8 +144,8 @@ def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str,
 
 
 def _runs(schedules: Iterable[dict[str, Any]]) -> float:
-    enabled = [one for one in schedules if one.get("State", "ENABLED") == "ENABLED"]
-    return sum(runs_a_month(one["ScheduleExpression"]) for one in enabled)
+    enabled = [schedule for schedule in schedules if schedule.get("State", "ENABLED") == "ENABLED"]
+    return sum(runs_a_month(schedule["ScheduleExpression"]) for schedule in enabled)
 
 
 def _starts_job(schedule: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""How much is asked of a lake in a month, for three sizes and for none at all.
+"""The workload of a lake, for three sizes and for an idle one.
 
-What one file, commit, request or job takes in requests and seconds is measured in bench/, and stated here once.
+The requests and seconds of one file, commit, request or job were measured in bench/.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class Workload:
     name: str
     gb_stored: float
     files_a_day: int
-    """Files that land; a tenth as many commits, since files that land together are committed together."""
+    """Landed files. Files that land together share a commit: a tenth as many commits."""
     api_requests_a_day: int
     queries_a_day: int
-    """Small enough to be answered by a function."""
+    """Queries that run in the API's function."""
     job_vcpu_hours_a_day: float
 
     @property
@@ -35,7 +35,7 @@ WORKLOADS = (IDLE, SMALL, MEDIUM, LARGE)
 
 @dataclass(frozen=True)
 class Unit:
-    """What one piece of work takes."""
+    """The requests and seconds of one piece of work."""
 
     seconds: float = 0
     s3_writes: float = 0
@@ -45,21 +45,23 @@ class Unit:
     log_kb: float = 1
 
 
-# An insert is six requests, ingestion reads the file once, its attestation is one more write; the sequencer adds four
-# writes to a batch and reads what it attests.
+# An insert makes six requests, ingestion reads the file once, and its attestation is one more write; the sequencer
+# adds four writes for each batch and reads the objects that it checks.
 FILE = Unit(seconds=0.3, s3_reads=1, sqs=3, log_kb=1)
-COMMIT = Unit(seconds=0.5, s3_writes=9, s3_reads=8, glue=4, sqs=3, log_kb=2)
-SWEEP = Unit(seconds=1.0, s3_writes=1, s3_reads=25, glue=10, sqs=3, log_kb=1)
+COMMIT = Unit(seconds=0.5, s3_writes=9, s3_reads=8, glue=4, sqs=4, log_kb=2)
+# A sweep lists databases, tables and vector tables (S3 bills a LIST like a write), and reads only what changed. Its
+# message is sent, received, deleted, and its visibility is set.
+SWEEP = Unit(seconds=0.3, s3_writes=1, s3_reads=2, glue=8, sqs=4, log_kb=1)
 API_REQUEST = Unit(seconds=0.05, s3_reads=2, glue=1, log_kb=1)
 QUERY = Unit(seconds=1.0, s3_reads=20, glue=2, log_kb=1)
 
-# Lambda keeps five long polls of 20 seconds open on each queue it consumes, work or no work.
+# Lambda always has five long polls of 20 seconds open on each queue of an event source mapping.
 POLLS_A_MONTH = 5 * 3 * 60 * 24 * DAYS
 GB_PER_VCPU = 4
-# What the functions tell of themselves when there is work: eight figures of ingestion, two of the sequencer.
-FIGURES = 10
-# With a bucket key S3 asks KMS once for many objects.
+# The metrics that the functions emit when there is work: eight of ingestion, three of the sequencer.
+FIGURES = 11
+# With a bucket key S3 makes one KMS request for many objects.
 KMS_PER_OBJECT_REQUEST = 0.01
-# A scheduled job that finds nothing to do: a driver and an executor of 2 vCPU each, for three minutes.
+# A scheduled job run without work: a driver and an executor of 2 vCPU each, for three minutes.
 EMPTY_JOB_VCPU_HOURS = 2 * 2 * 3 / 60
 IMAGE_GB = 0.5

@@ -1,6 +1,6 @@
 """The CDK app's stacks, synthesised and created in the embedded cloud through its CloudFormation.
 
-The templates are the ones `cdk deploy` uploads; nothing is rewritten on the way.
+The templates are the ones that `cdk deploy` uploads, unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Any
 
 from infra.local.endpoint import Endpoint
 
-# Asset directories are run from the checkout here, so copying and re-checking them only costs start-up time; both
-# stay on for `cdk synth`.
+# The embedded cloud runs functions from the checkout, so staging assets would only delay its start. `cdk synth` stages.
 LOCAL_CONTEXT = {"aws:cdk:disable-asset-staging": True}
 BOOTSTRAP_VERSION = ("/cdk-bootstrap/hnb659fds/version", "28")
 
-MEMORY = "/dev/shm"  # noqa: S108 - a private directory is made in it
+MEMORY = "/dev/shm"  # noqa: S108 - used only as the parent of private temporary directories
 
 AppBuilder = Callable[[dict[str, Any], str], Any]
 
@@ -31,9 +30,9 @@ class Template:
 
 
 def synthesise(build_app: AppBuilder) -> list[Template]:
-    """The app's stacks in the order they must be created. Costs one Node process and about four seconds."""
+    """The app's templates in deployment order. Costs one Node process and about four seconds."""
     os.environ.setdefault("CDK_VALIDATION", "false")
-    # jsii hands the assembly over as files: tmpfs where there is one, so that nothing touches a disk.
+    # jsii passes the assembly as files: on tmpfs where there is one, so that nothing is written to disk.
     shm = MEMORY if os.path.isdir(MEMORY) else None
     with tempfile.TemporaryDirectory(prefix="strandline-cdk-", dir=shm) as outdir:
         assembly = build_app(LOCAL_CONTEXT, outdir).synth()
@@ -41,16 +40,16 @@ def synthesise(build_app: AppBuilder) -> list[Template]:
 
 
 def deploy(endpoint: Endpoint, templates: Iterable[Template], parameters: Mapping[str, str] | None = None) -> None:
-    """Creates or updates each stack, with those of the parameters that it declares.
+    """Creates or updates each stack, passing it the parameters that it declares.
 
-    Raises with CloudFormation's own reason when one fails.
+    Raises RuntimeError with CloudFormation's reason when one fails.
     """
     name, version = BOOTSTRAP_VERSION
     endpoint.client("ssm").put_parameter(Name=name, Value=version, Type="String", Overwrite=True)
     cloudformation = endpoint.client("cloudformation")
-    known = {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
+    existing = {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
     for template in templates:
-        method = cloudformation.update_stack if template.stack in known else cloudformation.create_stack
+        method = cloudformation.update_stack if template.stack in existing else cloudformation.create_stack
         method(
             StackName=template.stack,
             TemplateBody=json.dumps(template.body),
@@ -63,16 +62,16 @@ def deploy(endpoint: Endpoint, templates: Iterable[Template], parameters: Mappin
         )
         status = cloudformation.describe_stacks(StackName=template.stack)["Stacks"][0]
         if not status["StackStatus"].endswith("_COMPLETE") or "ROLLBACK" in status["StackStatus"]:
-            reason = status.get("StackStatusReason", "no reason given")
+            reason = status.get("StackStatusReason", "CloudFormation gave no reason")
             raise RuntimeError(f"stack {template.stack} ended as {status['StackStatus']}: {reason}")
 
 
 def resources(endpoint: Endpoint, type_: str) -> dict[str, str]:
     """`{logical id: physical id}` of every deployed resource of a type, over all stacks."""
     cloudformation = endpoint.client("cloudformation")
-    found: dict[str, str] = {}
+    physical_ids: dict[str, str] = {}
     for stack in cloudformation.describe_stacks()["Stacks"]:
         for resource in cloudformation.describe_stack_resources(StackName=stack["StackName"])["StackResources"]:
-            if resource.get("ResourceType") == type_:  # one that a condition left out has none
-                found[resource["LogicalResourceId"]] = resource["PhysicalResourceId"]
-    return found
+            if resource.get("ResourceType") == type_:  # missing when a condition excluded the resource
+                physical_ids[resource["LogicalResourceId"]] = resource["PhysicalResourceId"]
+    return physical_ids

@@ -1,6 +1,6 @@
-"""What time it is in the embedded cloud: the machine's time, or a time that a test moves by hand.
+"""The embedded cloud's clock: the machine's time, or a time that a test advances.
 
-A clock only tells and waits. What is to happen when belongs to `agenda`.
+A clock only tells the time and waits. `eventbridge.agenda` runs actions at their time.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-# A laptop that slept, or a corrected system time, must be noticed: no real wait is longer than this.
+# No real wait is longer than this, so that a suspended laptop or a corrected system time is noticed.
 _LONGEST_WAIT = 30.0
 
-# An Event and a Condition cannot be waited for together. A move is noticed at once, a set event within this.
+# A thread cannot wait for an Event and a Condition together: an advance wakes it at once, a set event within this.
 _EVENT_CHECK = 0.01
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time, aware and in UTC."""
+        """The time, with time zone UTC."""
         ...
 
     def wait_until(self, instant: datetime, stop: threading.Event) -> bool:
-        """Blocks until `instant` has come (True) or `stop` is set (False); `stop` wins when both hold."""
+        """Blocks until `instant` (returns True) or until `stop` is set (False); `stop` wins when both hold."""
         ...
 
 
@@ -34,15 +34,15 @@ class SystemClock:
 
     def wait_until(self, instant: datetime, stop: threading.Event) -> bool:
         while not stop.is_set():
-            left = (instant - self.now()).total_seconds()
-            if left <= 0:
+            remaining = (instant - self.now()).total_seconds()
+            if remaining <= 0:
                 return True
-            stop.wait(min(left, _LONGEST_WAIT))
+            stop.wait(min(remaining, _LONGEST_WAIT))
         return False
 
 
 class ManualClock:
-    """Stands still until it is moved; every move wakes whoever waits. It never goes back."""
+    """A clock that only a test advances; each advance wakes all waiting threads. It never goes back."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = _utc(start)
@@ -52,12 +52,12 @@ class ManualClock:
         return self._now
 
     def advance(self, step: timedelta) -> datetime:
-        """Moves on by `step` and returns the new time."""
+        """Advances by `step` and returns the new time."""
         with self._moved:
             return self._set(self._now + step)
 
     def set(self, instant: datetime) -> datetime:
-        """Moves on to `instant` and returns it."""
+        """Advances to `instant` and returns it."""
         with self._moved:
             return self._set(_utc(instant))
 
@@ -71,7 +71,7 @@ class ManualClock:
 
     def _set(self, instant: datetime) -> datetime:
         if instant < self._now:
-            raise ValueError(f"a clock does not go back: it is {self._now:%F %T}, asked for {instant:%F %T}")
+            raise ValueError(f"cannot set the clock back from {self._now:%F %T} to {instant:%F %T}")
         self._now = instant
         self._moved.notify_all()
         return instant
@@ -79,5 +79,5 @@ class ManualClock:
 
 def _utc(instant: datetime) -> datetime:
     if instant.tzinfo is None:
-        raise ValueError(f"{instant.isoformat()} has no time zone; a clock tells aware times only")
+        raise ValueError(f"{instant.isoformat()} has no time zone: a clock takes only times with one")
     return instant.astimezone(UTC)

@@ -1,6 +1,6 @@
-"""The embedded cloud: every part started in order, the stacks deployed into it, and everything gone again at `stop`.
+"""The embedded cloud: starts its services in order, deploys the stacks, and removes everything in `stop`.
 
-Which function listens to what is in the stacks; here is only how the parts that run them are put together.
+The wiring of functions, queues and schedules is in the stacks; this module only assembles the services that run them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any, Self
 
-from catalog.settings import PREFIX, variable_of
+from catalog.core.settings import PREFIX, variable_of
 from infra.app import build_app
 from infra.local.assembly import AppBuilder, Template, deploy, resources, synthesise
 from infra.local.awslambda.service import LambdaService
@@ -32,9 +32,9 @@ _POLL_SECONDS = 0.05
 
 
 class EmbeddedCloud:
-    """A lake on loopback. One per process; as many processes as one likes.
+    """A lake on loopback. One per process.
 
-    `port` is the AWS endpoint's (0: any). `clock` drives schedules and tokens, so a test can move it.
+    `port` is the AWS endpoint's (0: any). `clock` drives schedules and token expiry, so that a test can advance it.
     """
 
     def __init__(
@@ -56,24 +56,24 @@ class EmbeddedCloud:
         targets = Targets(self.endpoint, self.functions.invoke_async, self._agenda)
         self.bus = Bus(targets, self.clock)
         self.schedules = Schedules(self.endpoint, self.server.log, targets, self._agenda)
-        # A request never waits for a function that is at its limit: AWS answers 503.
+        # A request does not wait for a function at its reserved concurrency: API Gateway responds 503.
         invoke = partial(self.functions.invoke, wait=False)
         self.gateway = Gateway(self.endpoint, self.server.log, invoke, self.clock)
         self.jobs = JobRunner(self.endpoint)
         self.started_in = 0.0
-        # What `stop` undoes, newest first; a start that fails half-way undoes as far as it came.
+        # `stop` calls these, last first; when `start` fails, they stop what was started.
         self._undo: list[Callable[[], None]] = []
 
     def start(self) -> Self:
-        """Up and deployed when it returns: about five seconds, most of them the CDK's."""
+        """Returns when all stacks are deployed: after about five seconds, most of them for CDK synthesis."""
         began = time.monotonic()
         try:
-            for part in (self.server, self.functions, self._agenda, self.bus, self.schedules, self.gateway):
-                part.start()
-                self._undo.append(part.stop)
+            for service in (self.server, self.functions, self._agenda, self.bus, self.schedules, self.gateway):
+                service.start()
+                self._undo.append(service.stop)
             self._undo.append(self.jobs.stop)
             deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.url})
-            # Last, so that nobody listens to half a lake.
+            # Last, so that no function receives messages before every stack is deployed.
             self.mappings.start()
             self._undo.append(self.mappings.stop)
             self.schedules.sync()
@@ -84,7 +84,7 @@ class EmbeddedCloud:
         return self
 
     def stop(self) -> None:
-        """Nothing is left behind: no process, no thread that works, no file."""
+        """Leaves no process, no working thread and no file behind."""
         while self._undo:
             self._undo.pop()()
 
@@ -97,39 +97,40 @@ class EmbeddedCloud:
         self.stop()
 
     def environment(self, principal: str) -> dict[str, str]:
-        """What makes a process use this lake as `principal`: the SDK's variables and the lake's own.
+        """The environment variables that make a process use this lake as `principal`: the SDK's and the lake's.
 
-        The lake's own are read back from the deployed functions, so nothing is said twice.
+        The lake's are read from the deployed functions.
         """
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for function in self.endpoint.client("lambda").list_functions()["Functions"]:
-            found |= function.get("Environment", {}).get("Variables", {})
-        lake = {key: value for key, value in found.items() if key.startswith(PREFIX)}
+            variables |= function.get("Environment", {}).get("Variables", {})
+        lake = {key: value for key, value in variables.items() if key.startswith(PREFIX)}
         lake.pop(variable_of("function"), None)
         return {**self.endpoint.environment(principal), **lake}
 
     def addresses(self) -> dict[str, str]:
-        """`api` is the lake's own, where one is deployed."""
-        found = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.url}
+        """The URLs of the AWS endpoint, the gateway and the issuer, and `api`, the lake's API if it is deployed."""
+        urls = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.url}
         for api_id in resources(self.endpoint, "AWS::ApiGatewayV2::Api").values():
-            found["api"] = self.gateway.url_of(api_id)
-        return found
+            urls["api"] = self.gateway.url_of(api_id)
+        return urls
 
     def token(self, *roles: str, subject: str = "person", **claims: Any) -> str:
-        """A token the deployed API takes, good for a day. The issuer asks nobody for a password."""
+        """A token that the deployed API accepts, valid for a day. The issuer requires no password."""
         audience = self.gateway.audience()
-        return self.gateway.issuer.token(subject, audience, roles=roles, expires_in=timedelta(days=1), **claims)
+        claims = {"roles": roles, **claims}
+        return self.gateway.issuer.token(subject, audience, expires_in=timedelta(days=1), **claims)
 
     def session(self) -> dict[str, str]:
-        """Where the API is, and a token that may do everything there: for the command and the page, on this machine."""
+        """The API's URL and a token with the admin role, for the command and the page on this machine."""
         return {"endpoint": self.addresses()["api"], "token": self.token("admin")}
 
     def serve_page(self) -> None:
-        """From now on the gateway's root is the lake's page."""
+        """Makes the gateway serve the lake's page at its root."""
         self.gateway.page_session = self.session
 
     def status(self) -> dict[str, Any]:
-        """What is deployed and how busy it is, for people and for `wait_until_idle`."""
+        """What is deployed and how busy it is, for display."""
         stacks = self.endpoint.client("cloudformation").describe_stacks()["Stacks"]
         workers = self.functions.workers()
         functions = self.endpoint.client("lambda").list_functions()["Functions"]
@@ -139,22 +140,25 @@ class EmbeddedCloud:
             "functions": {
                 f["FunctionName"]: f"{sum(w.busy for w in workers.get(f['FunctionName'], ()))} busy" for f in functions
             },
-            "queues": {name: f"{waiting} waiting, {held} held" for name, (waiting, held) in self.queues().items()},
+            "queues": {
+                name: f"{visible} waiting, {in_flight} held" for name, (visible, in_flight) in self.queues().items()
+            },
             "started_in_s": {"seconds": round(self.started_in, 1)},
         }
 
     def queues(self) -> dict[str, tuple[int, int]]:
-        """`{queue: (messages waiting, messages a consumer holds)}`."""
+        """`{queue: (visible messages, messages in flight)}`."""
         urls = resources(self.endpoint, "AWS::SQS::Queue").values()
         return {url.rsplit("/", 1)[1]: self._messages(url) for url in urls}
 
     def wait_until_idle(self, timeout: float = 180.0) -> None:
-        """Until every message was worked off (dead letters aside) and no function runs."""
-        listened = self._listened()
+        """Blocks until all mapped queues are empty, dead letters aside, and no function runs. Raises TimeoutError."""
+        mapped_queues = self._mapped_queues()
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            # Functions are asked first, since that costs nothing, and last, since a message may have become a call.
-            if not self._working() and not any(any(self._messages(url)) for url in listened) and not self._working():
+            # Workers are checked first because that costs no request, and last because a message may have become an
+            # invocation meanwhile.
+            if not (self._working() or any(any(self._messages(url)) for url in mapped_queues) or self._working()):
                 return
             time.sleep(_POLL_SECONDS)
         raise TimeoutError(f"the lake is still busy after {timeout:.0f} s: {self.queues()}")
@@ -162,11 +166,11 @@ class EmbeddedCloud:
     def _working(self) -> bool:
         return any(worker.busy for workers in self.functions.workers().values() for worker in workers)
 
-    def _listened(self) -> list[str]:
-        """The queues that functions listen to."""
+    def _mapped_queues(self) -> list[str]:
+        """The URLs of the queues that have an event source mapping."""
         sqs = self.endpoint.client("sqs")
-        mapped = self.endpoint.client("lambda").list_event_source_mappings()["EventSourceMappings"]
-        names = {mapping["EventSourceArn"].rsplit(":", 1)[1] for mapping in mapped}
+        mappings = self.endpoint.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+        names = {mapping["EventSourceArn"].rsplit(":", 1)[1] for mapping in mappings}
         return [sqs.get_queue_url(QueueName=name)["QueueUrl"] for name in sorted(names)]
 
     def _messages(self, url: str) -> tuple[int, int]:
@@ -174,18 +178,18 @@ class EmbeddedCloud:
         counts = self.endpoint.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return int(counts[names[0]]), int(counts[names[1]])
 
-    def _control(self, what: str) -> Any:
-        """`/_strandline/<what>` on the AWS endpoint: how another process on this machine finds the lake."""
-        answers: dict[str, Callable[[], Any]] = {
+    def _control(self, name: str) -> Any:
+        """Serves `/_strandline/<name>` on the AWS endpoint, where other processes on this machine look up the lake."""
+        documents: dict[str, Callable[[], Any]] = {
             "environment": lambda: self.environment("person"),
             "status": self.status,
             "api": self.session,
             "pid": os.getpid,
         }
-        return answers[what]() if what in answers else None
+        return documents[name]() if name in documents else None
 
 
 @cache
 def templates_of(app: AppBuilder) -> tuple[Template, ...]:
-    """Synthesis is the slow part of a start and the stacks do not change within a process."""
+    """The synthesised templates, cached: synthesis takes most of a start, and an app does not change in a process."""
     return tuple(synthesise(app))

@@ -1,4 +1,4 @@
-"""Where the embedded cloud listens, and as whom one talks to it."""
+"""The address of the embedded cloud, and AWS clients and environment variables for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from botocore.config import Config
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 
-# Loopback answers or does not; a client that waits for minutes only hides a fault from the test that made it.
+# Loopback responds at once or not at all; longer timeouts would only hide an injected fault from its test.
 _CLIENT_CONFIG = Config(
     connect_timeout=5,
     read_timeout=60,
@@ -27,8 +27,8 @@ _CLIENT_CONFIG = Config(
 class Endpoint:
     """One address that serves every AWS API of the embedded cloud.
 
-    The access key id *is* the principal's name (`function/ingest`, `job/compact`, `person`): nothing checks the
-    secret, so the name tells the request log and the fault plan who called.
+    The access key id is the principal's name (`function/ingest`, `job/compact`, `person`), which the request log and
+    the fault plan use. Secrets are not checked.
     """
 
     url: str
@@ -39,7 +39,7 @@ class Endpoint:
         return _client(self, service, principal)
 
     def environment(self, principal: str) -> dict[str, str]:
-        """The variables that make any AWS SDK in a child process talk to this cloud, as `principal`."""
+        """The variables that make an AWS SDK in a child process use this cloud as `principal`."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": self.region,
@@ -51,24 +51,24 @@ class Endpoint:
 
 
 def access_key(principal: str) -> str:
-    """SigV4's credential scope is split at slashes, so the principal's own become dots."""
+    """The principal with dots for slashes: SigV4's credential scope is split at slashes."""
     return principal.replace("/", ".")
 
 
 def principal_of(authorization: str) -> str:
-    """Who signed a request: the access key id of `Credential=<id>/<date>/<region>/<service>/aws4_request`."""
-    _, found, rest = authorization.partition("Credential=")
-    return rest.split("/", 1)[0] if found else "anonymous"
+    """The access key id of `Credential=<id>/<date>/<region>/<service>/aws4_request`, or `anonymous`."""
+    _, separator, credential = authorization.partition("Credential=")
+    return credential.split("/", 1)[0] if separator else "anonymous"
 
 
 @cache
 def _client(endpoint: Endpoint, service: str, principal: str) -> Any:
     variables = endpoint.environment(principal)
-    # A session of its own that reads no profile: whoever runs this may be logged in to a real account.
+    # A session that reads no profile, because the user may be logged in to a real account.
     session = botocore.session.Session()
     session.session_var_map["profile"] = (None, None, None, None)
-    make: Any = boto3.Session(botocore_session=session).client  # typed by an overload per service's literal name
-    return make(
+    create_client: Any = boto3.Session(botocore_session=session).client  # its type has an overload for each service
+    return create_client(
         service,
         endpoint_url=endpoint.url,
         region_name=endpoint.region,

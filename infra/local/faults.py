@@ -1,7 +1,7 @@
-"""Faults on demand: a request that fails, an answer that gets lost, a process that dies or freezes at a chosen point.
+"""Fault injection: a request that fails, a lost response, a process that is killed or frozen at a chosen request.
 
-A point is a request: the n-th one that matches. Everything the lake does to the world is a request, so every
-step of every flow can be stopped just before it or just after it.
+A fault is placed at the n-th request that matches. Every side effect of the lake is a request, so a test can stop a
+flow just before or just after each of its steps.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Action = Callable[[Request], None]
 
 
 class Refused(Exception):
-    """The request is answered with a server error, as a service that is away would."""
+    """Makes the server respond 503 Service Unavailable."""
 
 
 def refuse(request: Request) -> None:
     raise Refused(f"{request.method} {request.path}")
 
 
-def lose_answer(request: Request) -> None:
-    """Drops the connection: before the step the request never arrived, after it only the answer is lost."""
-    raise ConnectionResetError(f"the answer to {request.method} {request.path} is lost on purpose")
+def disconnect(request: Request) -> None:
+    """Closes the connection without a response. With `when="before"` the request is lost, with `after` its response."""
+    raise ConnectionResetError(f"injected fault: dropped the connection of {request.method} {request.path}")
 
 
 @dataclass
@@ -39,14 +39,14 @@ class Fault:
     action: Action
     skip: int
     times: int | None
-    struck: int = 0
+    hits: int = 0
 
-    def spent(self) -> bool:
-        return self.times is not None and self.struck >= self.times
+    def is_exhausted(self) -> bool:
+        return self.times is not None and self.hits >= self.times
 
 
 class FaultPlan:
-    """The faults in force. Empty, it costs one comparison per request."""
+    """The active faults. Without any, costs one comparison per request."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -56,7 +56,7 @@ class FaultPlan:
     def fault(
         self, match: Match, action: Action, *, when: When = "before", skip: int = 0, times: int | None = None
     ) -> Iterator[Fault]:
-        """Within the block, requests that match (after the first `skip`, at most `times`) meet `action`."""
+        """Within the block, calls `action` for matching requests: after the first `skip`, at most `times`."""
         fault = Fault(match, when, action, skip, times)
         with self._lock:
             self._faults.append(fault)
@@ -67,16 +67,16 @@ class FaultPlan:
                 self._faults.remove(fault)
 
     def take(self, request: Request) -> Fault | None:
-        """The fault this request must meet, counted as struck; None for nearly all."""
+        """The fault for this request, counted as a hit; None without one."""
         if not self._faults:
             return None
         with self._lock:
             for fault in self._faults:
-                if fault.spent() or not fault.match(request):
+                if fault.is_exhausted() or not fault.match(request):
                     continue
                 if fault.skip > 0:
                     fault.skip -= 1
                     continue
-                fault.struck += 1
+                fault.hits += 1
                 return fault
         return None

@@ -1,6 +1,6 @@
-"""Where moto is kinder than AWS: stale Glue versions, S3 event records, unknown CloudFormation types.
+"""Patches that make moto as strict as AWS: stale Glue versions, S3 event records, TLS conditions, checksums.
 
-Each patch states what AWS does; two only save time. Patches are applied once per process, before moto serves anything.
+Each patch states what AWS does; two only save time. Patches are applied once per process, before moto serves requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from moto.s3.exceptions import S3ClientError, S3SignatureDoesNotMatchError
 from moto.s3.models import FakeBucket, FakeKey
 from moto.s3.responses import S3Response
 
-from infra.local.sqs.queues import mend_queues
+from infra.local.sqs.queues import patch_queues
 
 _glue_updates = threading.Lock()
 _sequencer = itertools.count(0x0055AED6DCD90281)
@@ -38,29 +38,29 @@ _sequencer = itertools.count(0x0055AED6DCD90281)
 def harden_moto() -> None:
     """Applies every patch; the second call in a process does nothing."""
     _keep_objects_in_memory()
-    _refuse_stale_glue_versions()
-    _send_s3_records_as_aws_does()
+    _reject_stale_glue_versions()
+    _send_s3_event_records()
     _honour_tls_conditions()
-    _refuse_other_bytes_than_promised()
-    mend_queues()
-    _read_models_once()
-    _read_objects_where_they_lie()
+    _check_put_digests()
+    patch_queues()
+    _cache_botocore_models()
+    _read_objects_without_copying()
 
 
 def _keep_objects_in_memory() -> None:
-    """moto spools objects over 16 MB into a temporary file; nothing of ours touches a disk."""
+    """moto spools objects over 16 MB to a temporary file; the embedded cloud writes nothing to disk."""
     os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)
 
 
-def _read_models_once() -> None:
-    """Each boto3 session parses botocore's models anew, and each of moto's backends makes a session for its regions.
+def _cache_botocore_models() -> None:
+    """Every boto3 session parses botocore's models again, and each moto backend creates a session to list its regions.
 
-    Sessions with the same search path share one loader, as the clients of one session do.
+    After this, sessions with the same search path share a loader, as the clients of one session do.
     """
 
     class Paths(list[str]):
         def append(self, path: str) -> None:
-            """boto3 adds its own folder with every session."""
+            """Every boto3 session appends its own folder."""
             if path not in self:
                 super().append(path)
 
@@ -73,23 +73,23 @@ def _read_models_once() -> None:
     botocore.session.create_loader = create_loader
 
 
-def _read_objects_where_they_lie() -> None:
-    """moto copies the whole object for every GET, also for one of a few bytes of it."""
-    written: Any = FakeKey.value
+def _read_objects_without_copying() -> None:
+    """moto copies the whole object for every GET, even for a range of a few bytes."""
+    original: Any = FakeKey.value
 
     def value(self: Any) -> bytes:
         with self.lock:
             data: bytes = self._value_buffer._file.getvalue()  # in memory, so this is the object itself
             return data
 
-    FakeKey.value = property(value, written.fset)
+    FakeKey.value = property(value, original.fset)
 
 
-def _refuse_stale_glue_versions() -> None:
-    """AWS: UpdateTable with a VersionId that is no longer current is a ConcurrentModificationException.
+def _reject_stale_glue_versions() -> None:
+    """AWS: UpdateTable with a VersionId that is not current raises ConcurrentModificationException.
 
-    Iceberg's commit over Glue is this compare-and-swap and nothing else; moto ignores the field, so two commits
-    would both be acknowledged and one would vanish.
+    This compare-and-swap is all that orders Iceberg commits in Glue. moto ignores the field, so two commits would both
+    be acknowledged and one would be lost.
     """
     original = GlueResponse.update_table
 
@@ -110,14 +110,14 @@ def _refuse_stale_glue_versions() -> None:
     GlueResponse.update_table = update_table
 
 
-def _send_s3_records_as_aws_does() -> None:
-    """AWS: one event per object made, with version, sequencer and identities, and the key form-encoded but for `/`."""
+def _send_s3_event_records() -> None:
+    """AWS: one event per created object, with version, sequencer and identities, the key form-encoded except `/`."""
     original = notifications.send_event
 
     def send_event(account_id: str, event_name: Any, bucket: Any, key: Any) -> None:
         put = notifications.S3NotificationEvent.OBJECT_CREATED_PUT_EVENT
         if event_name == put and key.multipart is not None:
-            return  # completing a multipart upload is one event on AWS; moto sends a Put before it
+            return  # AWS sends one event for a multipart upload; moto sends a Put before it
         original(account_id, event_name, bucket, key)
 
     notifications.send_event = send_event
@@ -125,10 +125,10 @@ def _send_s3_records_as_aws_does() -> None:
 
 
 def _s3_event(event_name: str, bucket: Any, key: Any, notification_id: str) -> dict[str, Any]:
-    stored = {"key": quote_plus(key.name, safe="/*"), "size": key.size, "eTag": key.etag.strip('"')}
+    object_fields = {"key": quote_plus(key.name, safe="/*"), "size": key.size, "eTag": key.etag.strip('"')}
     if bucket.is_versioned:
-        stored["versionId"] = key.version_id
-    stored["sequencer"] = f"{next(_sequencer):016X}"
+        object_fields["versionId"] = key.version_id
+    object_fields["sequencer"] = f"{next(_sequencer):016X}"
     record = {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
@@ -145,34 +145,34 @@ def _s3_event(event_name: str, bucket: Any, key: Any, notification_id: str) -> d
             "s3SchemaVersion": "1.0",
             "configurationId": notification_id,
             "bucket": {"name": bucket.name, "ownerIdentity": {"principalId": "EMBEDDED"}, "arn": bucket.arn},
-            "object": stored,
+            "object": object_fields,
         },
     }
     return {"Records": [record]}
 
 
 def _honour_tls_conditions() -> None:
-    """AWS: a Deny on `aws:SecureTransport: false` stops plain HTTP only. moto reads no conditions and denies all.
+    """AWS: a Deny on `aws:SecureTransport: false` stops only plain HTTP. moto ignores conditions and denies everything.
 
-    Loopback stands for TLS here, so such a statement concerns nobody.
+    Requests on loopback count as TLS, so such statements are skipped.
     """
 
     def get_permission(self: FakeBucket, action: str, resource: str) -> Any:
         policy = json.loads(self.policy) if self.policy else {"Statement": []}
-        statements = [s for s in policy["Statement"] if not _only_for_plain_http(s)]
+        statements = [s for s in policy["Statement"] if not _denies_only_plain_http(s)]
         return IAMPolicy(json.dumps({**policy, "Statement": statements})).is_action_permitted(action, resource)
 
     FakeBucket.get_permission = get_permission
 
 
-def _only_for_plain_http(statement: dict[str, Any]) -> bool:
+def _denies_only_plain_http(statement: dict[str, Any]) -> bool:
     secure = statement.get("Condition", {}).get("Bool", {}).get("aws:SecureTransport")
     return statement["Effect"] == "Deny" and str(secure).lower() == "false"
 
 
-def _refuse_other_bytes_than_promised() -> None:
-    """AWS: a PUT whose body is not what its x-amz-checksum-sha256 says is a BadDigest, and a presigned one that comes
-    without a header which was signed does not have the signature it claims. A digest bound to a link is these two.
+def _check_put_digests() -> None:
+    """AWS: a PUT whose body does not match its x-amz-checksum-sha256 fails with BadDigest, and a presigned PUT that
+    lacks a signed header fails with SignatureDoesNotMatch. Together they bind a digest to a presigned URL.
     """
     original = S3Response.put_object
 
@@ -180,8 +180,8 @@ def _refuse_other_bytes_than_promised() -> None:
         signed = self.querystring.get("X-Amz-SignedHeaders", [""])[0].split(";")
         if any(header and header not in self.headers for header in signed):
             raise S3SignatureDoesNotMatchError()
-        promised = self.headers.get("x-amz-checksum-sha256")
-        if promised and promised != base64.b64encode(sha256(self.body or b"").digest()).decode():
+        checksum = self.headers.get("x-amz-checksum-sha256")
+        if checksum and checksum != base64.b64encode(sha256(self.body or b"").digest()).decode():
             raise S3ClientError("BadDigest", "The SHA256 you specified did not match the calculated checksum.")
         return original(self)
 

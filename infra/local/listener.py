@@ -1,8 +1,8 @@
-"""A WSGI application on a loopback port, whose connections are kept.
+"""A WSGI server on a loopback port, with persistent connections.
 
-werkzeug's own handler closes every connection and lingers after each answer; the lake's clients and Spark's make
-tens of thousands of requests. Here a connection has a thread, and a request is read whole before the application sees
-it: what the application leaves unread is not taken for the next request.
+werkzeug's own handler closes the connection after each response, and lingers; the lake's clients and Spark make tens
+of thousands of requests. Here each connection has a thread, and a request's body is read completely before the
+application runs, so that unread bytes are not taken for the next request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 class Handler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = 1 << 16  # head and body leave together
+    wbufsize = 1 << 16  # sends head and body together
 
     def setup(self) -> None:
         super().setup()
@@ -31,13 +31,13 @@ class Handler(WSGIRequestHandler):
 
     def finish(self) -> None:
         self._open.discard(self.connection)
-        with suppress(ConnectionError):  # nobody is there for what is left to say
+        with suppress(ConnectionError):  # the client has closed the connection
             super().finish()
 
     @property
     def _open(self) -> set[socket.socket]:
-        found: set[socket.socket] = vars(self.server).setdefault("open_connections", set())
-        return found
+        connections: set[socket.socket] = vars(self.server).setdefault("open_connections", set())
+        return connections
 
     def handle_expect_100(self) -> bool:
         carry_on = super().handle_expect_100()
@@ -45,7 +45,7 @@ class Handler(WSGIRequestHandler):
         return carry_on
 
     def run_wsgi(self) -> None:
-        """One request. An application that raises ConnectionError ends the connection without an answer."""
+        """Serves one request. When the application raises ConnectionError, closes the connection without a response."""
         self.environ = environ = self.make_environ()
         environ["wsgi.input"] = io.BytesIO(self._read_body(environ))
         environ["wsgi.input_terminated"] = True
@@ -55,16 +55,16 @@ class Handler(WSGIRequestHandler):
             heads.append((status, headers))
 
         try:
-            answer: Any = self.server.app(environ, start_response)
-            with closing(answer) if hasattr(answer, "close") else nullcontext():
-                body = b"".join(answer)
+            chunks: Any = self.server.app(environ, start_response)
+            with closing(chunks) if hasattr(chunks, "close") else nullcontext():
+                body = b"".join(chunks)
         except ConnectionError:
             self.close_connection = True
             return
         except Exception:
             _log.exception("%s %s failed", self.command, self.path)
             heads, body = [("500 Internal Server Error", [])], b""
-        self._answer(*heads[-1], body)
+        self._respond(*heads[-1], body)
 
     def _read_body(self, environ: dict[str, Any]) -> bytes:
         if environ.get("wsgi.input_terminated"):  # chunked
@@ -72,7 +72,7 @@ class Handler(WSGIRequestHandler):
             return chunks
         return self.rfile.read(int(environ.get("CONTENT_LENGTH") or 0))
 
-    def _answer(self, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
+    def _respond(self, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
         code, _, reason = status.partition(" ")
         self.send_response(int(code), reason)
         for name, value in headers:
@@ -86,11 +86,11 @@ class Handler(WSGIRequestHandler):
         self.wfile.flush()
 
     def log_request(self, *args: object, **kwargs: object) -> None:
-        """Who listens keeps a log of its own, or none."""
+        """Logs nothing: the applications keep their own logs."""
 
 
 class Listener:
-    """Bound when made, so that its port can be told before anything is there to answer."""
+    """Binds its port on creation, so that the port is known before `start`."""
 
     def __init__(self, app: Any, port: int, name: str, handler: type[Handler] = Handler) -> None:
         self._server = make_server("127.0.0.1", port, app, threaded=True, request_handler=handler)
@@ -101,13 +101,13 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Nobody is answered any more, not on a connection that was kept either."""
+        """Stops serving, and closes persistent connections."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=10)
         for connection in list(vars(self._server).get("open_connections", ())):
-            with suppress(OSError):  # it is gone already
+            with suppress(OSError):  # already closed
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _listen(self) -> None:
-        self._server.serve_forever(poll_interval=0.02)  # how long `stop` may take
+        self._server.serve_forever(poll_interval=0.02)  # the longest that `stop` waits

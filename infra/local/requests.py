@@ -1,4 +1,4 @@
-"""What reached the embedded cloud: one record per AWS request, with who made it. Tests count here, not in clients."""
+"""The log of AWS requests to the embedded cloud, each with its principal. Tests count requests here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote
 
 from infra.local.endpoint import principal_of
 
-# S3 names an operation by method and sub-resource; only those the lake's parts use are told apart.
+# An S3 operation is a method and a sub-resource; these are the sub-resources that the lake uses.
 _S3_SUBRESOURCES = (
     "uploads",
     "uploadId",
@@ -29,7 +29,8 @@ _S3_SUBRESOURCES = (
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the gate saw it. `action` is an API action for JSON and query services, a method for S3."""
+    """One request as the server received it. `action` is the API action of JSON services, and for S3 the method with
+    the sub-resource, for example `POST?delete`."""
 
     principal: str
     service: str
@@ -38,12 +39,12 @@ class Request:
     query: str
     action: str
     subjects: tuple[str, ...] = ()
-    """What body or header name besides the path: a queue, a table, the keys of a bulk deletion, a copy's source."""
+    """The resources that body or headers name: a queue, a table, the keys of DeleteObjects, a copy's source."""
     status: int = 0
 
     @classmethod
     def from_environ(cls, environ: dict[str, Any]) -> Request:
-        """Reads the body only where it is small and names something; it can be read again."""
+        """Reads the body only if it names resources, and leaves it readable for the application."""
         authorization = environ.get("HTTP_AUTHORIZATION", "")
         query = environ.get("QUERY_STRING", "")
         credential = authorization.partition("Credential=")[2].split(",")[0].split("/")
@@ -73,11 +74,11 @@ def _action(service: str, environ: dict[str, Any], query: str) -> str:
     if service != "s3":
         return method
     names = parse_qs(query, keep_blank_values=True)
-    found = next((name for name in _S3_SUBRESOURCES if name in names), None)
-    return f"{method}?{found}" if found else method
+    subresource = next((name for name in _S3_SUBRESOURCES if name in names), None)
+    return f"{method}?{subresource}" if subresource else method
 
 
-# How JSON services name what a request is about; a table has its database before it.
+# The parameters by which JSON services name a resource; a table's database comes first.
 _NAMES = ("DatabaseName", "TableName", "Name", "QueueUrl", "QueueName", "SecretId", "KeyId", "EventBusName")
 
 
@@ -86,7 +87,7 @@ def _subjects(environ: dict[str, Any], query: str) -> tuple[str, ...]:
         return (unquote(source).lstrip("/"),)
     if environ.get("HTTP_X_AMZ_TARGET"):
         try:
-            return tuple(_named(json.loads(_body(environ))))
+            return tuple(_resource_names(json.loads(_body(environ))))
         except ValueError:
             return ()
     if environ["REQUEST_METHOD"] == "POST" and query.split("=")[0] == "delete":
@@ -94,11 +95,13 @@ def _subjects(environ: dict[str, Any], query: str) -> tuple[str, ...]:
     return ()
 
 
-def _named(body: dict[str, Any]) -> list[str]:
-    found = [str(body[name]) for name in _NAMES if name in body]
-    for inner in (body.get("TableInput"), body.get("DatabaseInput"), *(body.get("Entries") or ())):
-        found += [str(inner[name]) for name in _NAMES if name in inner] if isinstance(inner, dict) else []
-    return found
+def _resource_names(body: dict[str, Any]) -> list[str]:
+    names = [str(body[parameter]) for parameter in _NAMES if parameter in body]
+    for nested in (body.get("TableInput"), body.get("DatabaseInput"), *(body.get("Entries") or ())):
+        names += (
+            [str(nested[parameter]) for parameter in _NAMES if parameter in nested] if isinstance(nested, dict) else []
+        )
+    return names
 
 
 def _body(environ: dict[str, Any]) -> bytes:
@@ -108,7 +111,7 @@ def _body(environ: dict[str, Any]) -> bytes:
 
 
 class RequestLog:
-    """An append-only record of requests, safe to read while it grows."""
+    """An append-only list of requests, safe to read while it grows."""
 
     def __init__(self) -> None:
         self._requests: list[Request] = []
@@ -119,13 +122,13 @@ class RequestLog:
             self._requests.append(replace(request, status=status))
 
     def mark(self) -> int:
-        """A position; `since(mark)` gives what came after it."""
+        """The current end of the log; `since(mark)` returns the requests after it."""
         return len(self._requests)
 
     def since(self, mark: int = 0, where: Callable[[Request], bool] | None = None) -> list[Request]:
         with self._lock:
-            found = self._requests[mark:]
-        return [request for request in found if where is None or where(request)]
+            requests = self._requests[mark:]
+        return [request for request in requests if where is None or where(request)]
 
     def counts(self, mark: int = 0) -> Counter[str]:
         """`{"s3 PUT": 3, "glue GetTable": 1}` since the mark."""

@@ -1,7 +1,6 @@
-"""The AWS API of the embedded cloud: moto in server mode behind a gate that logs, faults and serialises.
+"""The AWS API of the embedded cloud: moto in server mode, with a request log, fault injection and serialised S3 writes.
 
-Never patches a client and never listens beyond loopback. What moto answers more kindly than AWS is mended in
-`hardening`, not here.
+Patches no client and listens on loopback only. `hardening` patches moto where it is more lenient than AWS.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ WRITES = frozenset({"PUT", "POST", "DELETE", "PATCH"})
 
 
 class _Handler(Handler, MotoRequestHandler):
-    """As moto reads requests, on connections that are kept."""
+    """moto's request handler, with persistent connections."""
 
 
 class _Dispatcher(DomainDispatcherApplication):
-    """moto lists its own folder for every request, to know which services there are: a fifth of the request's time."""
+    """Caches the backend for a host: moto lists its own folder for every request, a fifth of the request's time."""
 
     @functools.cache  # noqa: B019 - lives as long as the server
     def get_backend_for_host(self, host: str | None) -> Any:
@@ -46,20 +45,20 @@ class _Dispatcher(DomainDispatcherApplication):
 
 
 class ApiServer:
-    """Every AWS API on one loopback port, in memory. `log` knows who asked for what, `faults` what must fail.
+    """Every AWS API on one loopback port, in memory. `log` records the requests, `faults` makes some fail.
 
-    One per process at a time: moto keeps its state in module globals.
+    One per process at a time, because moto keeps its state in module globals.
     """
 
     _alive = threading.Lock()
 
     def __init__(self, port: int = 0) -> None:
         if not self._alive.acquire(blocking=False):
-            raise RuntimeError("an embedded cloud runs in this process already: moto has one memory per process")
+            raise RuntimeError("this process already runs an embedded cloud, and moto's state is global: stop it first")
         harden_moto()
         self.log = RequestLog()
         self.control: Control | None = None
-        """Answers `/_strandline/<what>`; None for what it does not know."""
+        """Returns the document for `/_strandline/<name>`, or None for an unknown name."""
         self.faults = FaultPlan()
         self._moto = _Dispatcher(create_backend_app)
         self._s3_writes = threading.Lock()
@@ -72,7 +71,7 @@ class ApiServer:
         self._listener.start()
 
     def stop(self) -> None:
-        """Ends the listener and forgets everything: moto's state belongs to the process, not to this object."""
+        """Stops the listener and resets moto, whose state belongs to the process and not to this object."""
         self._listener.stop()
         moto_api_backend.reset()
         self._alive.release()
@@ -80,38 +79,38 @@ class ApiServer:
     def _serve(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path.startswith(CONTROL_PATH):
-            return self._tell(path.removeprefix(CONTROL_PATH), start_response)
+            return self._serve_control(path.removeprefix(CONTROL_PATH), start_response)
         request = Request.from_environ(environ)
         fault = self.faults.take(request)
         try:
             if fault and fault.when == "before":
                 fault.action(request)
-            with self._gate(request):
-                answer = self._moto(environ, self._recording(request, start_response))
+            with self._write_lock(request):
+                response = self._moto(environ, self._recording(request, start_response))
             if fault and fault.when == "after":
                 fault.action(request)
-            return answer
+            return response
         except Refused:
             self.log.add(request, 503)
             start_response("503 Service Unavailable", [("Content-Type", "text/plain"), ("Content-Length", "0")])
             return [b""]
 
-    def _tell(self, what: str, start_response: StartResponse) -> Iterable[bytes]:
-        answer = self.control(what) if self.control else None
-        body = json.dumps(answer).encode()
-        status = "404 Not Found" if answer is None else "200 OK"
+    def _serve_control(self, name: str, start_response: StartResponse) -> Iterable[bytes]:
+        document = self.control(name) if self.control else None
+        body = json.dumps(document).encode()
+        status = "404 Not Found" if document is None else "200 OK"
         start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
         return [body]
 
-    def _gate(self, request: Request) -> AbstractContextManager[Any]:
-        """moto decides If-None-Match and If-Match in one step and stores in the next: two threads may both win."""
+    def _write_lock(self, request: Request) -> AbstractContextManager[Any]:
+        """Serialises S3 writes: moto checks If-None-Match and If-Match, then stores, so two threads could both win."""
         if request.service == "s3" and request.method in WRITES:
             return self._s3_writes
         return nullcontext()
 
     def _recording(self, request: Request, start_response: StartResponse) -> StartResponse:
-        def record(status: str, *rest: Any) -> Any:
+        def record(status: str, *arguments: Any) -> Any:
             self.log.add(request, int(status.split(" ", 1)[0]))
-            return start_response(status, *rest)
+            return start_response(status, *arguments)
 
         return record

@@ -1,5 +1,4 @@
-"""Notices that somebody changed deployed state by reading the request log: it polls no API and
-hooks into none."""
+"""Detects changes of deployed state from the request log, without polling an API."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ _READS = ("List", "Describe", "Get", "PutEvents")
 
 
 class WriteWatch:
-    """Tells whether a request that may have changed `services` arrived since the last look.
+    """Whether a request that may have changed `services` arrived since the last call of `changed`.
 
-    CloudFormation counts always: it writes for every service. State changed in this process, past the API, is
-    not seen; whoever does that calls the reader's `sync`.
+    CloudFormation requests always count, because they write to every service. Changes to moto's state that bypass the
+    API are not detected; code that makes them calls the reader's `sync`.
     """
 
     def __init__(self, log: RequestLog, *services: str) -> None:
@@ -22,9 +21,9 @@ class WriteWatch:
 
     def changed(self) -> bool:
         mark = self._log.mark()
-        found = self._log.since(self._mark, self._may_write)
+        writes = self._log.since(self._mark, self._may_write)
         self._mark = mark
-        return bool(found)
+        return bool(writes)
 
     def _may_write(self, request: Request) -> bool:
         return request.service in self._services and not request.action.startswith((*_READS, "GET"))

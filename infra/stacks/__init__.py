@@ -1,1 +1,1 @@
-"""One module per stack. Stacks declare; what runs on them lives in functions/, spark_jobs/ and catalog/."""
+"""The CDK stacks, and the constructs that they share. The code that runs is in functions/, spark_jobs/ and catalog/."""

@@ -1,4 +1,4 @@
-"""The HTTP API: the routes of catalog.access.routes, each behind its authorizer, and the function that they reach."""
+"""The HTTP API: the routes of catalog.access.routes, each with its authorizer, and the function behind them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from catalog import places
-from catalog.access.routes import ROUTES, SIGNED_PREFIX
-from catalog.settings import variable_of
+from catalog.access import ROUTES, SIGNED_PREFIX
+from catalog.core import s3_layout
+from catalog.core.settings import variable_of
 from infra.stacks.compute import ComputeStack
 from infra.stacks.functions import LakeFunction
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
@@ -35,7 +35,7 @@ ACCESS_LOG = {
 
 
 class ApiStack(Stack):
-    """No CORS: no browser of another origin has business here."""
+    """Without CORS: pages of other origins do not call this API."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class ApiStack(Stack):
             ),
         )
         self._routes(self._integration(), authorizer)
-        deployed = self._deployment()
+        deployment_stage = self._deployment()
         CfnOutput(self, "Endpoint", value=self.api.attr_api_endpoint)
         if stage.api_domain is not None and stage.api_certificate is not None:
-            self._domain(deployed, stage.api_domain, stage.api_certificate)
+            self._domain(deployment_stage, stage.api_domain, stage.api_certificate)
 
     def _api_function(self) -> LakeFunction:
         api = LakeFunction(
@@ -89,29 +89,37 @@ class ApiStack(Stack):
             key=self._storage.key,
         )
         function = api.function
-        tables = (places.TABLES, places.TRANSACTIONS, places.ATTESTATIONS)
-        files = (places.LANDING, places.INGESTED, places.QUARANTINE)
-        kept = (places.REQUESTS, places.RESULTS, places.HISTORY)
+        tables = (s3_layout.TABLES, s3_layout.TRANSACTIONS, s3_layout.ATTESTATIONS)
+        files = (s3_layout.LANDING, s3_layout.INGESTED, s3_layout.QUARANTINE)
+        queries = (s3_layout.REQUESTS, s3_layout.RESULTS, s3_layout.HISTORY)
         grant_objects(
             function,
             self._storage.bucket,
             self._storage.key,
-            read=(*tables, places.TIMELINE, places.TIMELINE_STORE, *files, *kept, places.VECTORS, places.RULES),
-            # Landing and results by links that carry this role's permission; the rest as every writer of tables does.
-            put=(*tables, places.LANDING, *kept, places.RULES),
-            # A cancelled query's rows are forgotten, and a rule that was removed.
-            delete=(places.TABLES, places.QUERIES, places.RULES),
+            read=(
+                *tables,
+                s3_layout.TIMELINE,
+                s3_layout.TIMELINE_STORE,
+                *files,
+                *queries,
+                s3_layout.VECTORS,
+                s3_layout.RULES,
+            ),
+            # Landed files and results are written through presigned URLs, which carry this role's permissions.
+            put=(*tables, s3_layout.LANDING, *queries, s3_layout.RULES),
+            # Deletes a cancelled query's rows, and a rule that was removed.
+            delete=(s3_layout.TABLES, s3_layout.QUERIES, s3_layout.RULES),
         )
-        self._may_run_queries(function)
+        self._grant_query_jobs(function)
         moved = self._compute.moved.queue
         moved.grant_send_messages(function)
         moved.grant(function, "sqs:GetQueueAttributes")
-        changing = ("glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
-        grant_catalog(function, self, *READ_GLUE, *changing)
+        write_glue = ("glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
+        grant_catalog(function, self, *READ_GLUE, *write_glue)
         return api
 
-    def _may_run_queries(self, function: iam.IGrantable) -> None:
-        """Runs of the one application, under the one role: no other job, no other application."""
+    def _grant_query_jobs(self, function: iam.IGrantable) -> None:
+        """Allows starting, reading and cancelling job runs of the lake's application, with the lake's job role."""
         application, role = self._jobs.application.attr_arn, self._jobs.role.role_arn
         for statement in (
             iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[application]),
@@ -148,10 +156,10 @@ class ApiStack(Stack):
         target = f"integrations/{integration.ref}"
         api_id = self.api.ref
         for route in ROUTES:
-            named = "".join(filter(str.isalnum, route.key.title()))
+            construct_id = "".join(filter(str.isalnum, route.key.title()))
             apigateway.CfnRoute(
                 self,
-                named,
+                construct_id,
                 api_id=api_id,
                 route_key=route.key,
                 target=target,
@@ -162,11 +170,11 @@ class ApiStack(Stack):
         apigateway.CfnRoute(
             self, "Signed", api_id=api_id, route_key=signed, target=target, authorization_type="AWS_IAM"
         )
-        # So that what is not there is refused in the same words as everything else; the function serves nothing here.
+        # Unknown paths reach the function too, so that their 404 is a problem like every other error.
         apigateway.CfnRoute(self, "Elsewhere", api_id=api_id, route_key="$default", target=target)
 
-    def _domain(self, deployed: apigateway.CfnStage, name: str, certificate: str) -> None:
-        """The API under a name of the operator's, who points it (CNAME or alias) to the output `DomainTarget`."""
+    def _domain(self, deployment_stage: apigateway.CfnStage, name: str, certificate: str) -> None:
+        """A custom domain name. The operator points it (CNAME or alias) to the output `DomainTarget`."""
         domain = apigateway.CfnDomainName(
             self,
             "Domain",
@@ -178,9 +186,9 @@ class ApiStack(Stack):
             ],
         )
         mapping = apigateway.CfnApiMapping(
-            self, "DomainMapping", api_id=self.api.ref, domain_name=domain.ref, stage=deployed.ref
+            self, "DomainMapping", api_id=self.api.ref, domain_name=domain.ref, stage=deployment_stage.ref
         )
-        mapping.add_dependency(deployed)
+        mapping.add_dependency(deployment_stage)
         CfnOutput(self, "DomainTarget", value=domain.attr_regional_domain_name)
 
     def _deployment(self) -> apigateway.CfnStage:

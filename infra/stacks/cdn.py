@@ -1,4 +1,4 @@
-"""CloudFront before the timeline's public objects: anybody may read those, from near by, and nothing else."""
+"""CloudFront in front of the timeline's public objects. It serves no other object of the bucket."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from catalog import places
+from catalog.core import s3_layout
 
-# A full tile, an entry bundle and a key never change; the checkpoint does, and so may a partial tile go.
+# Tiles and entry bundles never change. The checkpoint does, and a partial tile may be removed.
 IMMUTABLE = ("tile/*",)
 
 
 class TimelineCdn(Construct):
-    """The checkpoint is at most five seconds old, a tile is kept for a year."""
+    """Caches the checkpoint for five seconds, and tiles with CloudFront's CachingOptimized policy."""
 
     def __init__(self, scope: Construct, id: str, *, bucket: s3.Bucket, key: kms.Key | None) -> None:
         super().__init__(scope, id)
@@ -25,7 +25,7 @@ class TimelineCdn(Construct):
         access = cloudfront.S3OriginAccessControl(self, "Access")
         origin = origins.S3BucketOrigin.with_bucket_defaults(
             bucket,
-            origin_path=f"/{places.TIMELINE.rstrip('/')}",
+            origin_path=f"/{s3_layout.TIMELINE.rstrip('/')}",
             origin_access_control_id=access.origin_access_control_id,
         )
         fresh = cloudfront.CachePolicy(
@@ -53,13 +53,14 @@ class TimelineCdn(Construct):
             iam.PolicyStatement(
                 sid="TheTimelineIsPublic",
                 actions=["s3:GetObject"],
-                resources=[bucket.arn_for_objects(f"{places.TIMELINE}*")],
+                resources=[bucket.arn_for_objects(f"{s3_layout.TIMELINE}*")],
                 principals=[reader],
                 conditions={"StringEquals": {"aws:SourceArn": self.distribution.distribution_arn}},
             )
         )
         if key is not None:
-            # Of this account, not this one by name: bucket, key and distribution would each wait for the other.
+            # The condition names the account, not the distribution: that would be a circular dependency between bucket,
+            # key and distribution.
             key.add_to_resource_policy(
                 iam.PolicyStatement(
                     sid="TheTimelineIsPublic",

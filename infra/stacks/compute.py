@@ -1,4 +1,4 @@
-"""What runs: the functions, the queues that wake them, the schedules that make sure nothing is forgotten."""
+"""The sequencer and ingest functions, their queues, the event bus, and the schedules of the sweep."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from catalog import places
-from catalog.settings import variable_of
+from catalog.core import s3_layout
+from catalog.core.settings import variable_of
 from infra.stacks.functions import LakeFunction
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
 from infra.stacks.queues import WorkQueue, dead_letters
 from infra.stacks.storage import StorageStack
 from infra.stage import Stage
 
-# A schedule whose target refuses is tried again for so long, then what it would have said is kept.
+# EventBridge Scheduler retries a failed delivery this often, then sends it to the dead-letter queue.
 DELIVERY = scheduler.CfnSchedule.RetryPolicyProperty(maximum_event_age_in_seconds=3600, maximum_retry_attempts=10)
+
+SEND_MESSAGE = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
+"""Scheduler's universal target: a plain queue target has no delay."""
 
 
 class ComputeStack(Stack):
@@ -34,13 +37,13 @@ class ComputeStack(Stack):
             self, "Moved", name=stage.resource("moved"), consumer_timeout=Duration.minutes(1), receives=50
         )
         self.undelivered = dead_letters(self, "Undelivered", name=stage.resource("undelivered"))
-        """What no schedule could deliver."""
+        """The schedules' dead-letter queue."""
         self._sequencer()
         self._ingest()
         self._sweep()
 
     def settings(self) -> dict[str, str]:
-        """What every function is told; catalog.settings reads it back by the same names."""
+        """The environment variables of every function; catalog.core.settings reads them."""
         fields = {
             "stage": self._stage.name,
             "bucket": self._storage.bucket.bucket_name,
@@ -53,39 +56,44 @@ class ComputeStack(Stack):
         return {variable_of(field): value for field, value in fields.items()}
 
     def _sequencer(self) -> None:
-        """The one writer of the timeline. Two would fence each other, so its concurrency is reserved at one."""
+        """The only writer of the timeline. Two would fence each other, so its reserved concurrency is one.
+
+        It is in no VPC, so it reaches the witnesses of the stage over the internet without a NAT gateway.
+        """
+        policy = self._stage.witness_policy()
         sequencer = LakeFunction(
             self,
             "Sequencer",
             stage=self._stage,
             name="sequencer",
             extra="timeline",
-            environment=self.settings(),
+            environment={**self.settings(), **({variable_of("witnesses"): policy} if policy else {})},
             timeout=Duration.minutes(1),
             memory_mb=1024,
             concurrency=1,
             key=self._storage.key,
         )
         sequencer.function.add_event_source(
-            # No batching window: a window is a second at least, and a file is to be proven within two. What comes while
-            # a batch is served goes together anyway; without a window Lambda takes ten at a time. Two batches at once
-            # is the least that Lambda lets one ask for: the second is throttled, and comes again.
+            # No batch window: its minimum is one second, and a landed file should be in the timeline within two.
+            # Messages that arrive during an invocation form the next batch anyway; without a window a batch has at
+            # most ten. Two is the lowest maximum concurrency that Lambda accepts: the second batch is throttled, and
+            # its messages are received again.
             sources.SqsEventSource(self.moved.queue, batch_size=10, max_concurrency=2, report_batch_item_failures=True)
         )
-        timeline = (places.TIMELINE, places.TIMELINE_STORE)
-        # After a sweep it ends the transactions of writers that are gone: a table that waits for one stands still.
-        recovery = (places.TABLES, places.TRANSACTIONS)
+        timeline = (s3_layout.TIMELINE, s3_layout.TIMELINE_STORE)
+        # After a sweep it completes or aborts transactions whose writer died: until then their tables cannot commit.
+        recovery = (s3_layout.TABLES, s3_layout.TRANSACTIONS)
         grant_objects(
             sequencer.function,
             self._storage.bucket,
             self._storage.key,
-            read=(places.ATTESTATIONS, places.VECTORS, *timeline, *recovery),
-            put=(places.ATTESTATIONS, *timeline, *recovery),
-            # Compaction removes what it merged, and tiles that fuller ones replaced.
+            read=(s3_layout.ATTESTATIONS, s3_layout.VECTORS, *timeline, *recovery),
+            put=(s3_layout.ATTESTATIONS, *timeline, *recovery),
+            # SlateDB's compaction deletes what it merged; partial tiles are deleted once fuller ones exist.
             delete=(*timeline, *recovery),
         )
         self.moved.queue.grant_send_messages(sequencer.function)
-        # Not `grant_read`: that would name this role in the policy of the lake's key, in the stack below this one.
+        # Not `grant_read`: it would add this role to the key's policy, which is in the storage stack.
         sequencer.function.add_to_role_policy(
             iam.PolicyStatement(
                 actions=["secretsmanager:GetSecretValue"], resources=[self._storage.signing_key.secret_arn]
@@ -95,7 +103,7 @@ class ComputeStack(Stack):
         grant_catalog(sequencer.function, self, *READ_GLUE, "glue:UpdateTable")
 
     def _ingest(self) -> None:
-        """Landed files to rows. As many at once as there is work: the catalog's compare-and-swap keeps order."""
+        """Turns landed files into rows. Invocations run concurrently: Glue's compare-and-swap orders their commits."""
         ingest = LakeFunction(
             self,
             "Ingest",
@@ -116,39 +124,50 @@ class ComputeStack(Stack):
                 report_batch_item_failures=True,
             )
         )
-        written = (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS)
+        written = (s3_layout.TABLES, s3_layout.ATTESTATIONS, s3_layout.TRANSACTIONS)
         grant_objects(
             ingest.function,
             self._storage.bucket,
             self._storage.key,
-            read=(places.LANDING, places.TABLES, places.TRANSACTIONS, places.RULES, places.INGESTED),
-            versions=(places.LANDING,),  # the very bytes that the event is about
-            # A writer that meets an undecided transaction ends it, and one that loses a race removes what it wrote.
-            put=(*written, places.QUARANTINE, places.RULES, places.INGESTED, places.MEDIA),
-            delete=(places.TABLES,),
+            read=(s3_layout.LANDING, s3_layout.TABLES, s3_layout.TRANSACTIONS, s3_layout.RULES, s3_layout.INGESTED),
+            versions=(s3_layout.LANDING,),  # the object version that the event names
+            # A writer that meets an undecided transaction completes or aborts it; one that loses the compare-and-swap
+            # deletes the files that it wrote.
+            put=(*written, s3_layout.QUARANTINE, s3_layout.RULES, s3_layout.INGESTED, s3_layout.MEDIA),
+            delete=(s3_layout.TABLES,),
         )
         self.moved.queue.grant_send_messages(ingest.function)
         grant_catalog(ingest.function, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable")
 
     def _sweep(self) -> None:
-        """Every table is caught up on a schedule, so that a lost message only costs time."""
+        """Makes the sequencer sweep every table on a schedule, so that a lost message only delays its leaf.
+
+        Two schedules, the second with a delay of half the interval: EventBridge Scheduler runs once a minute at most,
+        and a sweep that finds nothing costs a few requests.
+        """
         role = iam.Role(self, "SweepRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
         self.moved.queue.grant_send_messages(role)
         self.undelivered.grant_send_messages(role)
-        scheduler.CfnSchedule(
-            self,
-            "Sweep",
-            name=self._stage.resource("sweep"),
-            schedule_expression=f"rate({self._stage.sweep_minutes} minute{'s' * (self._stage.sweep_minutes > 1)})",
-            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn=self.moved.queue.queue_arn,
-                role_arn=role.role_arn,
-                input=json.dumps({"kind": "sweep"}),
-                retry_policy=DELIVERY,
-                dead_letter_config=self.dead_letter_config(),
-            ),
-        )
+        minutes, sweep = self._stage.sweep_minutes, json.dumps({"kind": "sweep"})
+        delayed = {"QueueUrl": self.moved.queue.queue_url, "MessageBody": sweep, "DelaySeconds": min(900, minutes * 30)}
+        for construct, name, target, message in (
+            ("Sweep", "sweep", self.moved.queue.queue_arn, sweep),
+            ("SweepBetween", "sweep-between", SEND_MESSAGE, self.to_json_string(delayed)),
+        ):
+            scheduler.CfnSchedule(
+                self,
+                construct,
+                name=self._stage.resource(name),
+                schedule_expression=f"rate({minutes} minute{'s' * (minutes > 1)})",
+                flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+                target=scheduler.CfnSchedule.TargetProperty(
+                    arn=target,
+                    role_arn=role.role_arn,
+                    input=message,
+                    retry_policy=DELIVERY,
+                    dead_letter_config=self.dead_letter_config(),
+                ),
+            )
 
     def dead_letter_config(self) -> scheduler.CfnSchedule.DeadLetterConfigProperty:
         return scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.undelivered.queue_arn)

@@ -1,4 +1,4 @@
-"""The lake's own key, for stages that want one: who may use it besides the roles that the stacks allow it to."""
+"""The lake's customer managed KMS key, for stages with `customer_key`, and its key policy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from constructs import Construct
 
 from infra.stage import Stage
 
-# Services that publish to the topic of alarms, which the key encrypts.
+# Services that publish to the alarm topic, which the key encrypts.
 PUBLISHERS = ("cloudwatch", "costalerts")
 
 
 def lake_key(scope: Construct, stage: Stage, removal: RemovalPolicy) -> kms.Key:
-    """Rotated once a year by KMS; what was encrypted before stays readable. Deletion waits for a month."""
+    """KMS rotates it yearly and keeps the old key material for decryption. Deletion takes effect after 30 days."""
     key = kms.Key(
         scope,
         "Key",
@@ -30,7 +30,7 @@ def lake_key(scope: Construct, stage: Stage, removal: RemovalPolicy) -> kms.Key:
             sid="AlarmsArePublished",
             actions=["kms:Decrypt", "kms:GenerateDataKey"],
             resources=["*"],
-            principals=[iam.ServicePrincipal(f"{one}.amazonaws.com") for one in PUBLISHERS],
+            principals=[iam.ServicePrincipal(f"{service}.amazonaws.com") for service in PUBLISHERS],
             conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}},
         )
     )

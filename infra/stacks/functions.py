@@ -1,4 +1,4 @@
-"""One way to declare a Lambda function of the lake: image, command, log group, no local storage."""
+"""A Lambda function of the lake: container image, command, role and log group."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from catalog.settings import variable_of
+from catalog.core.settings import variable_of
 from infra.stacks.logs import log_group
 from infra.stage import ROOT, Stage
 
 
 def image_content(room: str) -> list[str]:
-    """What of the checkout an image holds: catalog, the room it runs, and what installs them. Order matters, as in a
-    .dockerignore."""
-    kept = ["catalog", room, "pyproject.toml", "README.md", "requirements", "infra"]
-    return ["*", *(f"!{name}" for name in kept), "infra/*", "!infra/images", "**/__pycache__"]
+    """The exclude patterns of an image's build context: it holds catalog, the given room, and what installs them.
+
+    Order matters, as in a .dockerignore.
+    """
+    included = ["catalog", room, "pyproject.toml", "README.md", "requirements", "infra"]
+    return ["*", *(f"!{name}" for name in included), "infra/*", "!infra/images", "**/__pycache__"]
 
 
 class LakeFunction(Construct):
-    """`functions/<name>.py` behind its own role and log group. `extra` names the dependencies its image carries.
+    """Runs `functions/<name>.py` with its own role and log group. `extra` is the pyproject extra its image installs.
 
-    `concurrency` is kept for it in the account's pool, and is its limit; None where something before it sets the limit
-    (infra/reasons.py says what). `key` encrypts its environment, which holds names and no secret.
+    `concurrency` is its reserved concurrency; None where something else limits it (see UNRESERVED in infra/reasons.py).
+    `key` encrypts its environment variables, which hold names but no secrets.
     """
 
     def __init__(
@@ -43,14 +45,14 @@ class LakeFunction(Construct):
         key: kms.IKey | None,
     ) -> None:
         super().__init__(scope, id)
-        physical = stage.resource(name)
-        log = log_group(self, "Logs", stage=stage, name=f"/aws/lambda/{physical}")
+        function_name = stage.resource(name)
+        log = log_group(self, "Logs", stage=stage, name=f"/aws/lambda/{function_name}")
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         log.grant_write(role)
         self.function = lambda_.DockerImageFunction(
             self,
             "Function",
-            function_name=physical,
+            function_name=function_name,
             code=lambda_.DockerImageCode.from_image_asset(
                 str(ROOT),
                 file="infra/images/functions.Dockerfile",

@@ -1,6 +1,6 @@
-"""What a role may do with the lake's objects, prefix by prefix, in the exact actions that it needs.
+"""Grants on the lake's objects by prefix, and on the Glue catalog, with exactly the actions that a role needs.
 
-The CDK's own `grant_read` and `grant_put` give patterns of actions: tagging, legal hold, retention, bucket settings.
+The CDK's `grant_read` and `grant_put` grant action patterns that include tagging, legal hold, retention and more.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def grant_objects(
     put: Iterable[str] = (),
     delete: Iterable[str] = (),
 ) -> None:
-    """Objects below the prefixes may be read, read by their version, written, deleted. Nothing else of the bucket.
+    """Lets the role read, read by version, write and delete objects below the prefixes, and list the whole bucket.
 
-    Deleting leaves the older versions: only the bucket's lifecycle removes those. Listing is of the whole bucket, for
-    names say little, and without it S3 answers 403 instead of 404 for an object that is not there; a condition on the
-    prefix would do the same, since a GET has none.
+    A delete keeps the older versions, which only the bucket's lifecycle rules remove. Without ListBucket, S3 responds
+    403 instead of 404 to a GET of a missing object. A condition on the prefix would have the same effect, since a GET
+    has no prefix; so the grant covers all names.
     """
     _allow(role, bucket, ["s3:GetObject"], read)
     _allow(role, bucket, ["s3:GetObjectVersion"], versions)
@@ -45,8 +45,8 @@ def grant_objects(
 
 
 def grant_catalog(role: iam.IGrantable, stack: Stack, *actions: str) -> None:
-    """Glue actions on every database and table: which there are is known at run time only."""
-    arns = [stack.format_arn(service="glue", resource=what) for what in ("catalog", "database/*", "table/*")]
+    """Grants Glue actions on every database and table, because they are created at run time."""
+    arns = [stack.format_arn(service="glue", resource=name) for name in ("catalog", "database/*", "table/*")]
     role.grant_principal.add_to_principal_policy(iam.PolicyStatement(actions=list(actions), resources=arns))
 
 

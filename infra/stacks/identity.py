@@ -1,4 +1,4 @@
-"""Who calls the API: tokens of a given issuer, or of a Cognito pool that the lake has for itself."""
+"""The issuer of the API's tokens: the one that the stage names, or a Cognito user pool of the lake's own."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Identity:
 def identity_of(scope: Construct, stage: Stage) -> Identity:
     if stage.issuer is None or stage.audience is None:
         return _pool(scope, stage)
-    # Parameters, because only the deployment knows its issuer: another account's, or the embedded cloud's own.
+    # Stack parameters, because a deployment may override the issuer: the embedded cloud passes its own.
     issuer = CfnParameter(scope, "Issuer", default=stage.issuer, description="OIDC issuer of the callers' tokens")
     audience = CfnParameter(scope, "Audience", default=stage.audience, description="what their tokens are for")
     return Identity(issuer.value_as_string, audience.value_as_string)
 
 
 def _pool(scope: Construct, stage: Stage) -> Identity:
-    """Nobody signs up by themselves. Groups are roles: `admin` is made here, `reader:gold.*` and such by people."""
+    """A user pool without self sign-up. Groups are roles: `admin` is created, operators add `reader:gold.*` etc."""
     pool = cognito.UserPool(
         scope,
         "People",

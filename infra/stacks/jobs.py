@@ -1,6 +1,6 @@
-"""The Spark jobs: one EMR Serverless application that costs nothing while it rests, its role, and its schedules.
+"""The Spark jobs: one EMR Serverless application that costs nothing while idle, its role, and its schedules.
 
-The schedules stand here once: CDK deploys them, the embedded cloud fires the very same.
+CDK deploys the schedules; the embedded cloud runs the same ones.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from catalog import places
+from catalog.core import s3_layout
 from infra.stacks.compute import DELIVERY, ComputeStack
 from infra.stacks.functions import image_content
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
 from infra.stacks.queues import dead_letters
 from infra.stacks.storage import StorageStack
 from infra.stage import ROOT, Stage
-from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
+from spark_jobs.releases import EMR_ICEBERG_JAR, RELEASE_LABEL
 
 CODE = "local:///opt/strandline/spark_jobs"
 START_JOB_RUN = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
@@ -31,7 +31,10 @@ START_JOB_RUN = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
 
 @dataclass(frozen=True)
 class JobSchedule:
-    """When a job runs by itself. `cron` as EventBridge Scheduler writes it, in UTC. `also` tells a second one apart."""
+    """A schedule that starts a job. `cron` is EventBridge Scheduler's expression, in UTC.
+
+    `also` distinguishes a second schedule of the same job.
+    """
 
     job: str
     cron: str
@@ -66,10 +69,10 @@ class JobsStack(Stack):
         self._failures()
 
     def _application(self) -> emr.CfnApplication:
-        """No capacity is kept warm, and what was started ends by itself a quarter of an hour after the last run.
+        """Has no pre-initialized capacity, and stops 15 minutes after the last job run.
 
-        EMR pulls the image as a service: the repository's own policy has to allow emr-serverless.amazonaws.com, which
-        for the CDK's assets is set once, where the account is bootstrapped (docs/guide/jobs.md).
+        EMR Serverless pulls the image itself, so the ECR repository's policy must allow emr-serverless.amazonaws.com.
+        For the CDK's asset repository that is set once, when the account is bootstrapped (docs/guide/jobs.md).
         """
         image = ecr_assets.DockerImageAsset(
             self,
@@ -81,18 +84,18 @@ class JobsStack(Stack):
             platform=ecr_assets.Platform.LINUX_ARM64,
         )
         variables = {
-            f"spark.{where}.{name}": value
+            f"spark.{scope}.{name}": value
             for name, value in self._compute.settings().items()
-            for where in ("emr-serverless.driverEnv", "executorEnv")
+            for scope in ("emr-serverless.driverEnv", "executorEnv")
         }
         properties = {
             "spark.jars": EMR_ICEBERG_JAR,
-            # Shuffle and spill on the service's own storage: workers keep no disk of ours.
+            # Shuffle and spill go to EMR's serverless storage, not to worker disks.
             "spark.aws.serverlessStorage.enabled": "true",
             **variables,
         }
         logs = emr.CfnApplication.S3MonitoringConfigurationProperty(
-            log_uri=self._storage.bucket.s3_url_for_object(f"{places.JOBS}logs/")
+            log_uri=self._storage.bucket.s3_url_for_object(f"{s3_layout.JOBS}logs/")
         )
         return emr.CfnApplication(
             self,
@@ -116,32 +119,39 @@ class JobsStack(Stack):
         )
 
     def _role(self) -> iam.Role:
-        """What a job may do: read and write tables, say so to the sequencer, report. Never the timeline itself."""
+        """Job runs read and write tables, notify the sequencer and write reports; they only read the timeline."""
         role = iam.Role(
             self,
             "JobRole",
             role_name=self._stage.resource("job"),
             assumed_by=iam.ServicePrincipal("emr-serverless.amazonaws.com"),
         )
-        written = (places.TABLES, places.ATTESTATIONS, places.TRANSACTIONS, places.JOBS, places.VECTORS, places.QUERIES)
+        written = (
+            s3_layout.TABLES,
+            s3_layout.ATTESTATIONS,
+            s3_layout.TRANSACTIONS,
+            s3_layout.JOBS,
+            s3_layout.VECTORS,
+            s3_layout.QUERIES,
+        )
         grant_objects(
             role,
             self._storage.bucket,
             self._storage.key,
-            # Whether a snapshot is sequenced is looked up in the timeline.
-            read=(*written, places.TIMELINE, places.TIMELINE_STORE),
-            put=(*written, places.HISTORY),
-            # What compaction replaced, versions of vectors that nobody needs, rows of a query that was cancelled.
-            delete=(places.TABLES, places.VECTORS, places.QUERIES),
+            # Jobs look up in the timeline whether a snapshot is sequenced.
+            read=(*written, s3_layout.TIMELINE, s3_layout.TIMELINE_STORE),
+            put=(*written, s3_layout.HISTORY),
+            # Files that compaction replaced, unused versions of vector tables, rows of a cancelled query.
+            delete=(s3_layout.TABLES, s3_layout.VECTORS, s3_layout.QUERIES),
         )
         self._compute.moved.queue.grant_send_messages(role)
         grant_catalog(role, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase")
         return role
 
     def _failures(self) -> None:
-        """A run that failed, whoever started it, waits in a queue for a person; an alarm watches that.
+        """Sends every failed job run to a dead-letter queue, which has an alarm.
 
-        By EventBridge: what EMR tells CloudWatch by itself has other dimensions from one release to the next.
+        Uses EventBridge because the dimensions of EMR's CloudWatch metrics change between releases.
         """
         failed = dead_letters(self, "Failed", name=self._stage.resource("jobs-dead"))
         events.Rule(
@@ -157,24 +167,24 @@ class JobsStack(Stack):
         )
 
     def _schedules(self) -> None:
-        caller = iam.Role(self, "ScheduleRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
-        caller.add_to_policy(
+        schedule_role = iam.Role(self, "ScheduleRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
+        schedule_role.add_to_policy(
             iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[self.application.attr_arn])
         )
-        caller.add_to_policy(
+        schedule_role.add_to_policy(
             iam.PolicyStatement(
                 actions=["iam:PassRole"],
                 resources=[self.role.role_arn],
                 conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
             )
         )
-        self._compute.undelivered.grant_send_messages(caller)
+        self._compute.undelivered.grant_send_messages(schedule_role)
         for schedule in SCHEDULES:
             arguments = ["--run-id", "<aws.scheduler.execution-id>", *schedule.arguments]
             request = {
                 "ApplicationId": self.application.attr_application_id,
                 "ExecutionRoleArn": self.role.role_arn,
-                "ClientToken": "<aws.scheduler.execution-id>",  # a delivery that is tried again is one run
+                "ClientToken": "<aws.scheduler.execution-id>",  # a retried delivery starts no second run
                 "Name": schedule.job,
                 "ExecutionTimeoutMinutes": schedule.timeout_minutes,
                 "JobDriver": {
@@ -190,7 +200,7 @@ class JobsStack(Stack):
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
                 target=scheduler.CfnSchedule.TargetProperty(
                     arn=START_JOB_RUN,
-                    role_arn=caller.role_arn,
+                    role_arn=schedule_role.role_arn,
                     input=self.to_json_string(request),
                     retry_policy=DELIVERY,
                     dead_letter_config=self._compute.dead_letter_config(),

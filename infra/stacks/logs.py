@@ -1,4 +1,4 @@
-"""Log groups: one way to declare one, so that none is kept for ever."""
+"""Log groups, each with the stage's retention: none is kept for ever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETENTION = {
 
 
 def log_group(scope: Construct, id: str, *, stage: Stage, name: str) -> logs.LogGroup:
-    """CloudWatch encrypts it with a key of its own. It goes with its stack: what must last is in the timeline."""
+    """Encrypted with CloudWatch's own key, and deleted with its stack: lasting records are in the timeline."""
     return logs.LogGroup(
         scope,
         id,

@@ -1,6 +1,6 @@
-"""What is watched: alarms on what needs a person, one dashboard, and a word when the bill jumps.
+"""Alarms for what an operator must act on, a dashboard, and a cost anomaly monitor.
 
-Metrics are found by the names that `Stage.resource` gives; a test compares those with what the other stacks create.
+Alarms refer to functions and queues by the names of `Stage.resource`; a test checks that the other stacks create them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from catalog import figures
+from catalog.core import metrics
 from infra.stacks.encryption import PUBLISHERS
 from infra.stage import Stage
 
 FUNCTIONS = ("ingest", "sequencer", "api")
 QUEUES = ("landed", "moved")
 FIVE_MINUTES = Duration.minutes(5)
-# A message waits for the next batch at most; ten minutes means nobody is taking them.
+# A message waits at most for the next batch; after ten minutes the function is not receiving any.
 OLDEST_MESSAGE_S = 600
+# Ten commits a second, for the five minutes that garbage is kept, make three thousand.
+WAL_FILES = 10_000
 ANOMALY_DOLLARS = 10
 
 
@@ -41,7 +43,7 @@ class ObserveStack(Stack):
         self._bill()
 
     def _topic(self) -> sns.Topic:
-        """Where alarms are told. Who listens is for the operator to say: subscribe a mailbox or a pager."""
+        """The topic of all alarms. It has no subscription: the operator subscribes a mailbox or a pager."""
         topic = sns.Topic(
             self, "Alarms", topic_name=self._stage.resource("alarms"), enforce_ssl=True, master_key=self._key
         )
@@ -49,7 +51,7 @@ class ObserveStack(Stack):
             iam.PolicyStatement(
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
-                principals=[iam.ServicePrincipal(f"{one}.amazonaws.com") for one in PUBLISHERS],
+                principals=[iam.ServicePrincipal(f"{service}.amazonaws.com") for service in PUBLISHERS],
                 conditions={"StringEquals": {"aws:SourceAccount": self.account}},
             )
         )
@@ -96,33 +98,39 @@ class ObserveStack(Stack):
         )
 
     def _lake(self) -> None:
-        """What the functions say of themselves, in CloudWatch's embedded metric format: docs/guide/operate.md."""
+        """Alarms on the functions' own metrics, which they log in embedded metric format (docs/guide/operate.md)."""
         self._alarm(
             "FilesFailed",
             "landed files could not be ingested, though nothing is wrong with them",
-            self._of_lake("ingest", figures.FILES_FAILED, "Sum"),
+            self._of_lake("ingest", metrics.FILES_FAILED, "Sum"),
             threshold=1,
         )
         self._alarm(
             "SequencerLag",
             "commits were sequenced long after they were made (ms)",
-            self._of_lake("sequencer", figures.LAG, "Maximum"),
-            # A commit that no message told of waits for the next sweep.
+            self._of_lake("sequencer", metrics.LAG, "Maximum"),
+            # A commit whose message was lost waits for the next sweep.
             threshold=max(OLDEST_MESSAGE_S, 2 * 60 * self._stage.sweep_minutes) * 1000,
         )
         self._alarm(
             "Unsequenced",
             "two sweeps or more could not put every table's snapshots into the timeline",
-            # Said once a sweep, and only then; so the time looked at follows the sweeps.
-            self._of_lake("sequencer", figures.UNSEQUENCED, "SampleCount").with_(
+            # Each sweep emits the metric once, so the period follows the sweep's interval.
+            self._of_lake("sequencer", metrics.UNSEQUENCED, "SampleCount").with_(
                 period=Duration.minutes(3 * max(5, self._stage.sweep_minutes))
             ),
             threshold=2,
         )
         self._alarm(
+            "WalFiles",
+            "the timeline's database is not compacted, or its garbage not collected",
+            self._of_lake("sequencer", metrics.WAL_FILES, "Maximum"),
+            threshold=WAL_FILES,
+        )
+        self._alarm(
             "Unverified",
             "a proof did not hold: what is stored is not what was signed. Never ignore this one",
-            self._of_lake("sequencer", figures.UNVERIFIED, "Sum"),
+            self._of_lake("sequencer", metrics.UNVERIFIED, "Sum"),
             threshold=1,
         )
 
@@ -148,15 +156,15 @@ class ObserveStack(Stack):
             ),
             self._graph("API latency", [self._of_api("Latency", "p50"), self._of_api("Latency", "p99")]),
         )
-        outcomes = ("FilesCommitted", "FilesQuarantined", figures.FILES_FAILED)
+        outcomes = ("FilesCommitted", "FilesQuarantined", metrics.FILES_FAILED)
         dashboard.add_widgets(
             self._graph("Files", [self._of_lake("ingest", name, "Sum") for name in outcomes]),
-            self._graph("Leaves", [self._of_lake("sequencer", figures.LEAVES, "Sum")]),
-            self._graph("From commit to leaf, ms", [self._of_lake("sequencer", figures.LAG, "Maximum")]),
+            self._graph("Leaves", [self._of_lake("sequencer", metrics.LEAVES, "Sum")]),
+            self._graph("From commit to leaf, ms", [self._of_lake("sequencer", metrics.LAG, "Maximum")]),
         )
 
     def _bill(self) -> None:
-        """Cost Explorer watches the services by itself; the topic hears of jumps."""
+        """Cost Anomaly Detection for every service of the account; anomalies are published to the topic."""
         monitor = ce.CfnAnomalyMonitor(
             self,
             "Bill",
@@ -177,16 +185,16 @@ class ObserveStack(Stack):
             ),
         )
 
-    def _alarm(self, id: str, what: str, metric: cloudwatch.Metric, *, threshold: float) -> None:
+    def _alarm(self, id: str, description: str, metric: cloudwatch.Metric, *, threshold: float) -> None:
         alarm = metric.create_alarm(
             self,
             id,
             alarm_name=self._stage.resource(id),
-            alarm_description=what,
+            alarm_description=description,
             threshold=threshold,
             evaluation_periods=1,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            # An idle lake sends no numbers, and is well.
+            # An idle lake emits no metrics.
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         alarm.add_alarm_action(actions.SnsAction(self.topic))
@@ -205,7 +213,7 @@ class ObserveStack(Stack):
         return self._metric("AWS/ApiGateway", metric, statistic, ApiId=self._api_id)
 
     def _of_lake(self, service: str, metric: str, statistic: str) -> cloudwatch.Metric:
-        return self._metric(figures.NAMESPACE, metric, statistic, service=service, stage=self._stage.name)
+        return self._metric(metrics.NAMESPACE, metric, statistic, service=service, stage=self._stage.name)
 
     @staticmethod
     def _metric(namespace: str, name: str, statistic: str, **dimensions: str) -> cloudwatch.Metric:

@@ -1,4 +1,4 @@
-"""A queue with its dead-letter queue: the only way work waits in this lake."""
+"""SQS queues: a work queue with its dead-letter queue."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from aws_cdk import Duration
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-RECEIVES_BEFORE_DEAD_LETTER = 5
+# A message that the lake cannot serve is invisible for 1, 2, 4, ... and at most 900 seconds after each receive
+# (functions/sqs_batch.py): twenty receives are two and a half hours.
+RECEIVES_BEFORE_DEAD_LETTER = 20
 
 
 class WorkQueue(Construct):
-    """Messages a consumer with `consumer_timeout` works off; after so many receives they are dead letters.
+    """The queue of a function whose timeout is `consumer_timeout`. `receives` is the maximum receive count.
 
-    A consumer whose concurrency is reserved is throttled at times, and each time counts as a receive.
+    Each time a function with reserved concurrency is throttled, its messages have been received once more. The
+    visibility timeout, `timeouts` times the function's, counts only until the function starts: it then sets the
+    visibility of its messages itself, in seconds. Lambda refuses a queue whose visibility timeout is less than its
+    function's timeout; AWS recommends six times that, so that a throttled batch is not received twice.
     """
 
     def __init__(
@@ -23,6 +28,7 @@ class WorkQueue(Construct):
         name: str,
         consumer_timeout: Duration,
         receives: int = RECEIVES_BEFORE_DEAD_LETTER,
+        timeouts: int = 6,
     ) -> None:
         super().__init__(scope, id)
         self.dead_letters = dead_letters(self, "DeadLetters", name=f"{name}-dead")
@@ -32,14 +38,13 @@ class WorkQueue(Construct):
             queue_name=name,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            # Lambda asks for six times the function's time-out, so that a throttled batch is not received twice.
-            visibility_timeout=Duration.seconds(6 * int(consumer_timeout.to_seconds())),
+            visibility_timeout=Duration.seconds(timeouts * int(consumer_timeout.to_seconds())),
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=receives),
         )
 
 
 def dead_letters(scope: Construct, id: str, *, name: str) -> sqs.Queue:
-    """Where what could not be done waits for a person, as long as SQS keeps anything."""
+    """A dead-letter queue with SQS's longest retention period."""
     return sqs.Queue(
         scope,
         id,

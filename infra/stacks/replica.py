@@ -1,4 +1,4 @@
-"""The replica: a bucket in another region that gets every object as it is written. Optional (`replica_region`)."""
+"""The replica: a bucket in another region that S3 replicates every new object to. Optional (`replica_region`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from infra.stage import Stage
 
 
 class ReplicaStack(Stack):
-    """Deployed before the storage stack, to the other region; the two find each other by name.
+    """Deployed to the other region before the storage stack, which refers to the bucket and its key by name.
 
-    Deletions are not replicated, so what somebody deletes here is still there; nor is there a way back but by hand.
+    Deletions are not replicated, so an object deleted from the lake stays in the replica. Restoring is manual.
     """
 
-    def __init__(self, scope: Construct, id: str, *, stage: Stage, **more: object) -> None:
-        super().__init__(scope, id, termination_protection=stage.retain_data, **more)  # type: ignore[arg-type]
+    def __init__(self, scope: Construct, id: str, *, stage: Stage, **options: object) -> None:
+        super().__init__(scope, id, termination_protection=stage.retain_data, **options)  # type: ignore[arg-type]
         removal = RemovalPolicy.RETAIN if stage.retain_data else RemovalPolicy.DESTROY
         key = None
         if stage.customer_key:
@@ -54,7 +54,7 @@ def bucket_name(stack: Stack, stage: Stage) -> str:
 
 
 def replicate(stack: Stack, bucket: s3.Bucket, key: kms.Key | None, stage: Stage) -> None:
-    """Makes S3 copy what is written to `bucket`, with a role that can do that and nothing else."""
+    """Configures replication of every new object of `bucket`, with a role that can do nothing else."""
     role = iam.Role(stack, "Replicator", assumed_by=iam.ServicePrincipal("s3.amazonaws.com"))
     replica = f"arn:aws:s3:::{bucket_name(stack, stage)}"
     read = ["s3:GetObjectVersionForReplication", "s3:GetObjectVersionAcl", "s3:GetObjectVersionTagging"]
@@ -87,9 +87,9 @@ def replicate(stack: Stack, bucket: s3.Bucket, key: kms.Key | None, stage: Stage
         )
     for actions, resource in grants:
         role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
-    made = bucket.node.default_child
-    assert isinstance(made, s3.CfnBucket)
-    made.replication_configuration = s3.CfnBucket.ReplicationConfigurationProperty(
+    cfn_bucket = bucket.node.default_child
+    assert isinstance(cfn_bucket, s3.CfnBucket)
+    cfn_bucket.replication_configuration = s3.CfnBucket.ReplicationConfigurationProperty(
         role=role.role_arn,
         rules=[
             s3.CfnBucket.ReplicationRuleProperty(

@@ -1,4 +1,4 @@
-"""What the lake keeps: bucket and key, Glue databases, the timeline's signing key, and the queue of landed files."""
+"""The lake's bucket and KMS key, Glue databases, the timeline's signing key, and the queue of landed files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from catalog import places
+from catalog.core import s3_layout
 from infra.stacks.cdn import TimelineCdn
 from infra.stacks.encryption import lake_key
 from infra.stacks.queues import WorkQueue
@@ -27,10 +27,13 @@ class StorageStack(Stack):
         self._stage = stage
         self._removal = RemovalPolicy.RETAIN if stage.retain_data else RemovalPolicy.DESTROY
         self.key: kms.Key | None = lake_key(self, stage, self._removal) if stage.customer_key else None
-        self.landed = WorkQueue(self, "Landed", name=stage.resource("landed"), consumer_timeout=Duration.minutes(5))
+        # Ingestion has no reserved concurrency: it is hardly ever throttled.
+        self.landed = WorkQueue(
+            self, "Landed", name=stage.resource("landed"), consumer_timeout=Duration.minutes(5), timeouts=1
+        )
         self.access_logs = self._log_bucket()
         self.bucket = self._lake_bucket()
-        self.announce_landed_files()
+        self._notify_landed_files()
         self.signing_key = self._signing_key(stage)
         self._databases()
         if stage.replica_region:
@@ -41,7 +44,7 @@ class StorageStack(Stack):
             self._lake_formation()
 
     def _log_bucket(self) -> s3.Bucket:
-        """Who asked S3 for what. S3 delivers here only into a bucket that it encrypts with its own key."""
+        """The target of S3 server access logs, which S3 delivers only to a bucket with SSE-S3 encryption."""
         return s3.Bucket(
             self,
             "AccessLogs",
@@ -76,24 +79,24 @@ class StorageStack(Stack):
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
                 s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30)),
-                s3.LifecycleRule(prefix=places.REQUESTS, expiration=Duration.days(7)),
-                s3.LifecycleRule(prefix=places.RESULTS, expiration=Duration.days(1)),
-                s3.LifecycleRule(prefix=places.HISTORY, expiration=Duration.days(90)),
+                s3.LifecycleRule(prefix=s3_layout.REQUESTS, expiration=Duration.days(s3_layout.REQUEST_DAYS)),
+                s3.LifecycleRule(prefix=s3_layout.RESULTS, expiration=Duration.days(1)),
+                s3.LifecycleRule(prefix=s3_layout.HISTORY, expiration=Duration.days(90)),
                 s3.LifecycleRule(
-                    prefix=f"{places.JOBS}logs/", expiration=Duration.days(self._stage.log_retention_days)
+                    prefix=f"{s3_layout.JOBS}logs/", expiration=Duration.days(self._stage.log_retention_days)
                 ),
                 *self._tiers(),
             ],
         )
 
     def _tiers(self) -> list[s3.LifecycleRule]:
-        """A layer's objects that nobody reads become cheaper by themselves, and are read as fast as ever.
+        """Moves layers to Intelligent-Tiering, where unread objects cost less and are read equally fast.
 
-        Never the timeline's: tiles are small, and S3 does not tier objects under 128 KB.
+        The timeline is left out: tiles are small, and S3 does not tier objects under 128 KB.
         """
         return [
             s3.LifecycleRule(
-                prefix=f"{places.TABLES}{layer}/" if layer in LAYERS else f"{layer}/",
+                prefix=f"{s3_layout.TABLES}{layer}/" if layer in LAYERS else f"{layer}/",
                 transitions=[
                     s3.Transition(
                         storage_class=s3.StorageClass.INTELLIGENT_TIERING, transition_after=Duration.days(days)
@@ -104,23 +107,23 @@ class StorageStack(Stack):
         ]
 
     def _lake_formation(self) -> None:
-        """Lake Formation may hand out access to the tables from now on; in hybrid mode the roles' own grants count too.
+        """Registers the tables' location with Lake Formation in hybrid access mode, where IAM grants stay in force.
 
-        Only who is opted in, database by database, is asked for Lake Formation's permission.
+        Lake Formation permissions apply only to principals that are opted in, for each database.
         """
         lakeformation.CfnResource(
             self,
             "Location",
-            resource_arn=self.bucket.arn_for_objects(places.TABLES.rstrip("/")),
+            resource_arn=self.bucket.arn_for_objects(s3_layout.TABLES.rstrip("/")),
             use_service_linked_role=True,
             hybrid_access_enabled=True,
         )
 
-    def announce_landed_files(self) -> None:
-        """S3 -> SQS as a plain property of the bucket.
+    def _notify_landed_files(self) -> None:
+        """Sends S3 event notifications for landed files to the queue, as a property of the bucket.
 
-        CDK's own helper does this with a custom resource, which is one more function to run, pay and trust; the
-        property needs the queue's policy to exist first, so the order is stated.
+        The CDK's `add_event_notification` would deploy a custom resource: one more function to run, pay and trust.
+        The property needs the queue's policy to exist first, hence the dependency.
         """
         self.landed.queue.add_to_resource_policy(
             iam.PolicyStatement(
@@ -139,7 +142,7 @@ class StorageStack(Stack):
                     queue=self.landed.queue.queue_arn,
                     filter=s3.CfnBucket.NotificationFilterProperty(
                         s3_key=s3.CfnBucket.S3KeyFilterProperty(
-                            rules=[s3.CfnBucket.FilterRuleProperty(name="prefix", value=places.LANDING)]
+                            rules=[s3.CfnBucket.FilterRuleProperty(name="prefix", value=s3_layout.LANDING)]
                         )
                     ),
                 )
@@ -166,7 +169,7 @@ class StorageStack(Stack):
                 layer.capitalize(),
                 catalog_id=self.account,
                 database_input=glue.CfnDatabase.DatabaseInputProperty(
-                    name=layer, location_uri=self.bucket.s3_url_for_object(f"{places.TABLES}{layer}")
+                    name=layer, location_uri=self.bucket.s3_url_for_object(f"{s3_layout.TABLES}{layer}")
                 ),
             )
             database.apply_removal_policy(self._removal)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import TypeVar
-
 import pyarrow as pa
 import pytest
 
+from catalog.core.settings import load_settings
 from catalog.lake import Lake, open_lake
-from catalog.settings import load_settings
-from cli.client import Client
 from infra.local.cloud import EmbeddedCloud
+from strandline.client import Client
+from tests.waiting import wait_until
 
-T = TypeVar("T")
 TABLE, OVER_HTTP = "bronze.tides", "silver.tides"
 SCHEMA = {"station": "string", "metres": "double"}
 FILES = {"good.csv": b"station,metres\nBrest,4.2\n", "bad.jsonl": b'{"station": '}
@@ -50,18 +46,9 @@ def call_api(cloud: EmbeddedCloud) -> None:
         assert api.query(f"select count(*) from {TABLE}").num_rows == 1
         api.upload(OVER_HTTP, "more.csv", FILES["good.csv"])
         cloud.wait_until_idle()
-        commit = eventually(
-            lambda: [one for one in api.commits(OVER_HTTP) if one.get("snapshot_id") == receipt["snapshot_id"]]
+        commits = wait_until(
+            lambda: [one for one in api.commits(OVER_HTTP) if one.get("snapshot_id") == receipt["snapshot_id"]],
+            "the upsert in the timeline",
         )
-        assert b"tlog-proof" in api.proof(commit[0]["index"])
+        assert b"tlog-proof" in api.proof(commits[0]["index"])
         assert list(api.changes(OVER_HTTP)) and api.openapi() and api.metrics()
-
-
-def eventually(look: Callable[[], T], timeout: float = 120.0) -> T:
-    """What `look` gives once it gives anything: readers of the timeline may be a second behind it."""
-    deadline = time.monotonic() + timeout
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.1)
-    return found

@@ -7,19 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
 
 from cli.demo_notes import demo_events, demo_notes
 from infra.stage import ROOT
+from tests.waiting import wait_until
 
-T = TypeVar("T")
 PATIENCE = 600.0
 
 
@@ -43,14 +41,6 @@ def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def until(condition: Callable[[], T], what: str) -> T:
-    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}"
-        pause.wait(0.1)
-    return found
-
-
 def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(process.pid).children(recursive=True)
@@ -63,22 +53,33 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     assert there, "functions run in processes"
     os.killpg(process.pid, signal.SIGINT)
     process.wait(PATIENCE)
-    until(lambda: not alive(there), "all of its processes to end")
+    wait_until(lambda: not alive(there), "all of its processes to end", PATIENCE)
+
+
+def assert_quiet(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert "Traceback" not in said and "BrokenPipe" not in said and "end-of-life" not in said, said
 
 
 @pytest.mark.timeout(900)
 def test_two_at_once_one_shows_everything_one_is_cut_short_and_neither_leaves_a_trace() -> None:
     with demo("-o", "json", "demo", "--keep") as process, demo("demo") as other:
-        until(lambda: other.poll() is not None or "java" in alive(children(other)), "Spark's JVM to start")
+        wait_until(
+            lambda: other.poll() is not None or "java" in alive(children(other)), "Spark's JVM to start", PATIENCE
+        )
         assert other.poll() is None, other.communicate()
         interrupt(other)
-        assert other.returncode != 0
+        assert other.returncode == 130
+        assert_quiet(other)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr else ""
         interrupt(process)
-    found = json.loads(line)
-    steps: list[dict[str, Any]] = found["steps"]
+        assert process.returncode == 0  # Ctrl-C is how --keep is meant to end
+        assert_quiet(process)
+    report = json.loads(line)
+    steps: list[dict[str, Any]] = report["steps"]
     assert len(steps) == 12 and all(step["seconds"] >= 0 for step in steps)
     merged = {name: value for step in steps for name, value in step.items()}
     notes = demo_notes()

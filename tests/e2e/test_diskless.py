@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.local.cloud import EmbeddedCloud
-from infra.local.permissions import Asked, Policies
+from infra.local.permissions import Policies, RequestedAction
 from tests.e2e.file_trace import strace, written_files
 from tests.e2e.flow import commit_and_wait
 from tests.e2e.privilege import DELETES, WRITES, asked_by, asked_for_it, excesses, function_roles
@@ -71,7 +71,7 @@ class TestLeastPrivilege:
 
     def test_only_the_sequencer_may_sign(self, cloud: EmbeddedCloud, roles: dict[str, Policies]) -> None:
         (secret,) = cloud.endpoint.client("secretsmanager").list_secrets()["SecretList"]
-        read = Asked("secretsmanager:GetSecretValue", secret["ARN"])
+        read = RequestedAction("secretsmanager:GetSecretValue", secret["ARN"])
         assert [name for name, policies in roles.items() if policies.allows(read)] == ["sequencer"]
 
     def test_a_policy_that_allows_less_would_show(self, cloud: EmbeddedCloud, roles: dict[str, Policies]) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from catalog.core.settings import load_settings
 from catalog.lake import open_lake
-from catalog.settings import load_settings
 from infra.local.cloud import EmbeddedCloud
 from infra.stage import ROOT
-from tests.guide_commands import Bench, aws, script_of, sections, strandline
-from tests.handlers.deploy import until
+from tests.guides.commands import Bench, aws, python_of, script_of, sections, strandline
+from tests.waiting import wait_until
 
 FIRST = ROOT / "docs" / "guide" / "first-ten-minutes.md"  # speaks of a lake that is new
 DOCUMENTS = [FIRST, ROOT / "README.md", *sorted(set((ROOT / "docs" / "guide").glob("*.md")) - {FIRST})]
@@ -22,18 +22,24 @@ DOCUMENTS = [FIRST, ROOT / "README.md", *sorted(set((ROOT / "docs" / "guide").gl
 NOT_RUN = {
     "make demo": "tests/e2e/test_demo.py runs the demo",
     "make test": "runs this very test",
+    "strandline witness run witness.key --log @lake.vkey": "stays up, too; tests/e2e/cli/test_witness.py runs one",
     "strandline dev": "stays up until Ctrl-C; this test's own cloud stands for it",
     ".venv/bin/strandline dev": "the same",
-    "strandline changes silver.tides --follow": "stays until Ctrl-C; tests/e2e/test_cli_changes.py follows a feed",
+    "strandline changes silver.tides --follow": "stays until Ctrl-C; tests/e2e/cli/test_changes.py follows a feed",
     "strandline api query @report.sql --engine spark --wait 300": "a minute of Spark; tests/e2e/test_jobs.py has it",
     "strandline api result ID --status": "needs the id of such a query",
     "export STRANDLINE_ENDPOINT=https://… STRANDLINE_TOKEN=…": "this test's own cloud has another, and gives it",
+    "pip install strandline": "tests/contract/strandline/test_wheel.py installs it",
+    "strandline login https://lake.example": "there is no such lake; tests/unit/strandline/test_package.py logs in",
     "strandline job run medallion --wait": "most of a minute of Spark; tests/e2e/test_jobs.py and the demo run it",
 }
 """Commands that are not run here, each with the reason."""
 
 ONLY = {"deploy.md": ("1. Choose the stage", "4. The first file", "5. The first query")}
 """Of these documents, only these sections: tests/infra/test_deploy.py runs the others."""
+
+PYTHON = ("api.md", "python.md")
+"""Documents whose Python is run, too, after their commands: as one program."""
 
 GIVEN = {
     "tables.md": """
@@ -84,7 +90,8 @@ def bench(cloud: EmbeddedCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
         head = httpx.get(f"{api['endpoint']}/timeline/checkpoint", **told)
         if head.is_success:  # else nothing was ever sequenced
             newest = int(head.text.splitlines()[1]) - 1
-            until(lambda: httpx.get(f"{api['endpoint']}/commits/{newest}", **told).is_success)
+            commit = f"{api['endpoint']}/commits/{newest}"
+            wait_until(lambda: httpx.get(commit, **told).is_success, f"commit {newest} at the API")
 
     tools = {
         "strandline": strandline(settle),
@@ -100,6 +107,8 @@ def test_its_commands_do_what_they_say(document: Path, cloud: EmbeddedCloud, ben
     text = document.read_text()
     text = sections(text, *ONLY[document.name]) if document.name in ONLY else text
     script = script_of(text, NOT_RUN.__contains__)
+    if document.name in PYTHON:
+        script += f"\npython - <<'END'\n{python_of(text)}\nEND\n"
     if not script.strip():
         return
     api = cloud.session()
@@ -107,6 +116,7 @@ def test_its_commands_do_what_they_say(document: Path, cloud: EmbeddedCloud, ben
         **cloud.environment("person"),
         "STRANDLINE_ENDPOINT": api["endpoint"],
         "STRANDLINE_TOKEN": api["token"],
+        "PYTHONPATH": str(ROOT),
     }
     try:
         bench.run(document.stem, GIVEN.get(document.name, ""), variables)
@@ -122,7 +132,7 @@ def test_what_is_left_out_is_still_in_a_document() -> None:
     written = "\n".join(script_of(document.read_text()) for document in DOCUMENTS)
     lines = {line.partition("  #")[0].strip() for line in written.splitlines()}
     assert set(NOT_RUN) <= lines
-    assert set(GIVEN) <= {document.name for document in DOCUMENTS}
+    assert set(GIVEN) | set(PYTHON) <= {document.name for document in DOCUMENTS}
 
 
 def test_a_command_that_fails_is_named_with_its_line(bench: Bench) -> None:

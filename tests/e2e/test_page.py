@@ -183,8 +183,8 @@ def test_those_who_do_not_see_it_can_use_it(page: Page, scheme: str) -> None:
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#rows table")).to_be_visible()
     picture(page, f"whole-{scheme}.png")
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    results = Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
     for status in ("#head", "#verdict", "#route", "#found"):
         expect(page.locator(status)).to_have_attribute("aria-live", re.compile("polite|assertive"))
 

@@ -1,15 +1,10 @@
-"""How the contract tests deploy the handlers of this directory, and wait for what they do."""
+"""How the contract tests deploy the handlers of this directory."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from infra.local.endpoint import Endpoint
-
-Found = TypeVar("Found")
 
 
 def deploy(endpoint: Endpoint, name: str, handler: str, *, timeout: int = 30, **more: Any) -> str:
@@ -29,14 +24,3 @@ def deploy(endpoint: Endpoint, name: str, handler: str, *, timeout: int = 30, **
         **more,
     )
     return str(created["FunctionArn"])
-
-
-def until(condition: Callable[[], Found], timeout: float = 60.0) -> Found:
-    """The first true answer of `condition`, asked often; an error when it stays false."""
-    deadline = time.monotonic() + timeout
-    pause = threading.Event()
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not true within {timeout} s: {condition}")
-        pause.wait(0.005)
-    return found

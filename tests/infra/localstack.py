@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 from infra.local.assembly import MEMORY
 from infra.local.endpoint import ACCOUNT, Endpoint
+from tests.waiting import wait_until
 from tools.setup import localstack
 
 START_S, STOP_S = 300, 60
@@ -85,16 +85,19 @@ class LocalStack:
         return (self.files / "log").read_text(errors="replace")
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
+        def healthy() -> bool:
             if self.process.poll() is not None:
                 raise RuntimeError(f"LocalStack ended with {self.process.returncode}:\n{self.log()}")
             try:
                 with urllib.request.urlopen(f"{self.endpoint.url}/_localstack/health", timeout=10):
-                    return
+                    return True
             except (OSError, urllib.error.URLError):
-                time.sleep(0.1)
-        raise RuntimeError(f"LocalStack was not up after {START_S} s:\n{self.log()}")
+                return False
+
+        try:
+            wait_until(healthy, "LocalStack to be up", START_S)
+        except AssertionError as error:
+            raise RuntimeError(f"{error}:\n{self.log()}") from None
 
     def _stop(self) -> None:
         self.process.terminate()

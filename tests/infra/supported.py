@@ -7,12 +7,12 @@ a stack gains is either deployed there or left out with a reason; docs/emulators
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from infra.local.assembly import BOOTSTRAP_VERSION, Template
 from infra.local.formation.bucket import configure_bucket
+from tests.waiting import wait_until
 
 KEPT = frozenset(
     {
@@ -110,13 +110,11 @@ def delete(client: Any, stacks: Sequence[str]) -> None:
 
 
 def _settled(cloudformation: Any, stack: str) -> str:
-    deadline = time.monotonic() + DEPLOY_S
-    while time.monotonic() < deadline:
+    def final_status() -> str | None:
         status = str(cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"])
-        if not status.endswith("_IN_PROGRESS"):
-            return status
-        time.sleep(0.05)
-    raise TimeoutError(f"stack {stack} is not there after {DEPLOY_S} s")
+        return None if status.endswith("_IN_PROGRESS") else status
+
+    return str(wait_until(final_status, f"stack {stack} to leave *_IN_PROGRESS", DEPLOY_S))
 
 
 def _without(value: Any, gone: set[str], exports: set[str]) -> Any:

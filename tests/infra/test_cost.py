@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.prices import PRICES, load_prices
+from catalog.core.prices import PRICES, load_prices
 from infra.cost.estimate import Inventory, estimate, runs_a_month
 from infra.cost.workload import IDLE, LARGE, MEDIUM, SMALL
 from tests.infra.stages import templates
@@ -28,8 +28,8 @@ def test_an_idle_dev_lake_costs_at_most_five_dollars_a_month(dev: Inventory) -> 
 
 
 def test_more_work_costs_more(dev: Inventory) -> None:
-    found = dollars(dev, IDLE, SMALL, MEDIUM, LARGE)
-    assert found == sorted(found)
+    costs = dollars(dev, IDLE, SMALL, MEDIUM, LARGE)
+    assert costs == sorted(costs)
 
 
 def test_a_key_and_the_functions_figures_are_paid_for_where_they_are() -> None:
@@ -49,7 +49,7 @@ def test_the_inventory_is_what_the_templates_hold() -> None:
     def schedule(expression: str, target: str, **more: str) -> dict[str, Any]:
         return resource("AWS::Scheduler::Schedule", ScheduleExpression=expression, Target={"Arn": target}, **more)
 
-    found = Inventory.of(
+    inventory = Inventory.of(
         [
             {
                 "Resources": {
@@ -66,9 +66,9 @@ def test_the_inventory_is_what_the_templates_hold() -> None:
             {"Resources": {"G": resource("AWS::CloudWatch::Alarm")}},
         ]
     )
-    assert found.memory_mb == {"api": 512}
-    assert (found.sweeps_a_month, found.jobs_a_month) == (8640, 30)
-    assert (found.keys, found.alarms, found.secrets) == (1, 2, 0)
+    assert inventory.memory_mb == {"api": 512}
+    assert (inventory.sweeps_a_month, inventory.jobs_a_month) == (8640, 30)
+    assert (inventory.keys, inventory.alarms, inventory.secrets) == (1, 2, 0)
 
 
 @pytest.mark.parametrize(

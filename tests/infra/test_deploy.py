@@ -23,13 +23,13 @@ from infra.local.emr import api as emr_api
 from infra.local.endpoint import ACCOUNT, REGION, Endpoint
 from infra.local.server import ApiServer
 from infra.stage import ROOT
-from tests.guide_commands import Asked, Bench, Said, aws, script_of, sections
+from tests.guides.commands import Asked, Bench, Said, aws, script_of, sections
 
 GUIDE = (ROOT / "docs" / "guide" / "deploy.md").read_text()
 CDK = ROOT / "build" / "cdk" / "node_modules" / ".bin" / "cdk"
 # The guide's sections that are run here; tests/e2e/test_guides.py runs the others.
 FIRST = ("2. Bootstrap, once for an account and region", "3. Deploy")
-UPGRADE, PRODUCTION, DESTROY = "6. Upgrade, with nobody noticing", "7. Production", "8. Destroy"
+UPGRADE, PRODUCTION, DESTROY = "6. Upgrade without downtime", "7. Production", "8. Destroy"
 KEPT = {
     "AWS::Cognito::UserPool",
     "AWS::Glue::Database",
@@ -152,7 +152,7 @@ def test_a_lakes_life_by_the_guide(
     assert {one["TopicArn"].rsplit(":", 1)[1] for one in subscribed if one["Protocol"] == "email"} == {
         "strandline-dev-alarms"
     }
-    assert sweep(endpoint) == "rate(5 minutes)"
+    assert sweep(endpoint) == "rate(1 minute)"
 
     unchanged = operator.run("diff", "--fail", stage="dev")  # --fail: a difference is an exit code
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr

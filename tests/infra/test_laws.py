@@ -92,6 +92,25 @@ class TestFunctions:
         for name, permission in of_type(stage, "AWS::Lambda::Permission").items():
             assert permission["Principal"] == "apigateway.amazonaws.com" or name in with_dead_letters, name
 
+    def test_its_queue_hides_a_message_for_as_long_as_it_may_run(self, stage: str) -> None:
+        """Lambda refuses any other mapping: docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html."""
+        queues = {name.rpartition("/")[2]: queue for name, queue in of_type(stage, "AWS::SQS::Queue").items()}
+        by_id = {name.rpartition("/")[2]: one for name, one in of_type(stage, "AWS::Lambda::Function").items()}
+        for name, mapping in of_type(stage, "AWS::Lambda::EventSourceMapping").items():
+            (source,) = [q for logical, q in queues.items() if logical in text_of(mapping["EventSourceArn"])]
+            assert source["VisibilityTimeout"] >= by_id[mapping["FunctionName"]["Ref"]]["Timeout"], name
+
+    def test_only_a_queues_own_function_changes_the_visibility_of_its_messages(self, stage: str) -> None:
+        changing = {
+            name: [text_of(resource) for resource in listed(statement["Resource"])]
+            for name, statement, _ in statements(stage)
+            if "sqs:ChangeMessageVisibility" in listed(statement["Action"])
+        }
+        assert len(changing) == 2
+        for role, queue in (("Ingest", "Landed"), ("Sequencer", "Moved")):
+            ((name, granted),) = [(name, arns) for name, arns in changing.items() if role in name]
+            assert len(granted) == 1 and queue in granted[0], name
+
 
 class TestSchedules:
     def test_what_could_not_be_delivered_is_kept(self, stage: str) -> None:
@@ -155,11 +174,11 @@ class TestWhatKeepsBytes:
 
 class TestPolicies:
     def test_a_wildcard_has_a_reason(self, stage: str) -> None:
-        found = list(statements(stage))
-        assert len(found) > 30
+        policy_statements = list(statements(stage))
+        assert len(policy_statements) > 30
         wild = [
             (name, text, bad)
-            for name, statement, in_key in found
+            for name, statement, in_key in policy_statements
             if statement["Effect"] == "Allow"
             for resource in listed(statement.get("Resource", ""))
             for text in [("key policy: " if in_key else "") + text_of(resource)]
@@ -189,10 +208,10 @@ class TestStateful:
     def test_prod_keeps_and_protects_it_and_dev_removes_it(self, stage: str) -> None:
         kept = ("AWS::S3::Bucket", "AWS::SecretsManager::Secret", "AWS::Glue::Database", "AWS::KMS::Key")
         kept += ("AWS::Cognito::UserPool",)
-        found = {name: body for name, body in resources(stage).items() if body["Type"] in kept}
+        stateful = {name: body for name, body in resources(stage).items() if body["Type"] in kept}
         wanted = {"dev": "Delete", "prod": "Retain"}[stage]
-        assert {name: body["DeletionPolicy"] for name, body in found.items()} == dict.fromkeys(found, wanted)
-        assert {name: body["UpdateReplacePolicy"] for name, body in found.items()} == dict.fromkeys(found, wanted)
+        assert {name: body["DeletionPolicy"] for name, body in stateful.items()} == dict.fromkeys(stateful, wanted)
+        assert {name: body["UpdateReplacePolicy"] for name, body in stateful.items()} == dict.fromkeys(stateful, wanted)
 
     def test_everything_that_takes_tags_says_whose_it_is(self, stage: str) -> None:
         for type_ in ("AWS::S3::Bucket", "AWS::Lambda::Function", "AWS::SQS::Queue", "AWS::KMS::Key", "AWS::IAM::Role"):

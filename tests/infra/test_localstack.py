@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -17,19 +16,20 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 
-from catalog import places
+from catalog.core import s3_layout
+from catalog.core.settings import Settings, load_settings
 from catalog.ingest.dead_letters import DeadLetters
 from catalog.ingest.ledger import Ledger
-from catalog.pipeline.landing import parse_event
-from catalog.settings import Settings, load_settings
-from catalog.timeline.signer import signer_from
-from catalog.timeline.store import Fenced, Place, Reader, Writer
+from catalog.ingest.s3_events import parse_event
+from catalog.timeline.log.signer import signer_from
+from catalog.timeline.log.store import Fenced, StoreLocation, StoreReader, StoreWriter
 from catalog.vectors.lance import Lance
 from infra.local.endpoint import ACCOUNT, REGION
 from tests.infra.localstack import LocalStack
 from tests.infra.stages import STAGES, of_type, resources, templates
 from tests.infra.supported import KEPT, LEFT_OUT, delete, deploy, finish_bucket, supported_part
-from tests.racing import stored, winners
+from tests.waiting import wait_until
+from tests.worlds.racing import stored, winners
 
 CREATIONS, SWAPS = 25, 10
 WRITERS, APPENDS = 2, 6
@@ -61,13 +61,13 @@ class Stacks:
         }
 
     def one(self, type_: str, logical: str) -> str:
-        (found,) = [physical for name, physical in self.all(type_).items() if name.startswith(logical)]
-        return found
+        (physical_id,) = [physical for name, physical in self.all(type_).items() if name.startswith(logical)]
+        return physical_id
 
     def receive(self, queue: str, **options: Any) -> list[dict[str, Any]]:
         answer = self.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **options)
-        found: list[dict[str, Any]] = answer.get("Messages", [])
-        return found
+        messages: list[dict[str, Any]] = answer.get("Messages", [])
+        return messages
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +88,6 @@ def settings(stacks: Stacks, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     return load_settings()
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SOON_S
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.05)
-    raise TimeoutError(f"nothing came within {SOON_S} s")
 
 
 def test_each_type_of_the_templates_is_deployed_there_or_left_out_for_a_reason() -> None:
@@ -159,10 +150,10 @@ class TestLanding:
 
     def test_a_put_under_landing_reaches_the_queue_in_s3s_shape(self, stacks: Stacks) -> None:
         s3, name = stacks.client("s3"), f"ü b+{uuid4().hex}.md"
-        key = f"{places.LANDING}bronze/notes/{name}"
-        s3.put_object(Bucket=stacks.bucket, Key=f"{places.QUARANTINE}{name}", Body=b"not announced")
+        key = f"{s3_layout.LANDING}bronze/notes/{name}"
+        s3.put_object(Bucket=stacks.bucket, Key=f"{s3_layout.QUARANTINE}{name}", Body=b"not announced")
         put = s3.put_object(Bucket=stacks.bucket, Key=key, Body=b"12345")
-        (message,) = eventually(lambda: list(self.landed(stacks, name)))
+        (message,) = wait_until(lambda: list(self.landed(stacks, name)), "the event of the landed file", SOON_S)
         (file,) = parse_event(message["Body"])
         assert (file.bucket, file.key, file.version_id) == (stacks.bucket, key, put["VersionId"])
         (record,) = json.loads(message["Body"])["Records"]
@@ -177,10 +168,10 @@ class TestLanding:
         attributes = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
         redrive = json.loads(attributes["RedrivePolicy"])
         assert redrive["deadLetterTargetArn"].endswith(":strandline-prod-landed-dead")
-        assert attributes["SqsManagedSseEnabled"] == "true" and int(attributes["VisibilityTimeout"]) == 6 * 300
+        assert attributes["SqsManagedSseEnabled"] == "true" and int(attributes["VisibilityTimeout"]) == 300
         sqs.purge_queue(QueueUrl=queue)
         name = f"{uuid4().hex}.md"
-        key = f"{places.LANDING}bronze/notes/{name}"
+        key = f"{s3_layout.LANDING}bronze/notes/{name}"
         stacks.client("s3").put_object(Bucket=stacks.bucket, Key=key, Body=b"x")
         letters = DeadLetters(sqs, queue, Ledger(stacks.client("s3"), stacks.bucket))
         received = 0
@@ -190,11 +181,11 @@ class TestLanding:
             received += len(list(self.landed(stacks, name)))
             return any(key in letter.keys for letter in letters.look())
 
-        eventually(given_up)
+        wait_until(given_up, "the dead letter", SOON_S)
         assert received == redrive["maxReceiveCount"]
         assert [letter.keys for letter in letters.redrive()] == [(key,)]
         assert letters.look() == []
-        assert eventually(lambda: list(self.landed(stacks, name)))
+        assert wait_until(lambda: list(self.landed(stacks, name)), "the event of the landed file", SOON_S)
 
 
 class TestKeyAndSecret:
@@ -226,7 +217,7 @@ def test_an_alarm_is_told_to_who_listens_at_the_topic(stacks: Stacks) -> None:
     sns.subscribe(TopicArn=stacks.one("AWS::SNS::Topic", "Alarms"), Protocol="sqs", Endpoint=arn)
     alarm = stacks.one("AWS::CloudWatch::Alarm", "Unverified")
     stacks.client("cloudwatch").set_alarm_state(AlarmName=alarm, StateValue="ALARM", StateReason="a test says so")
-    (message,) = eventually(lambda: stacks.receive(pager))
+    (message,) = wait_until(lambda: stacks.receive(pager), "the alarm", SOON_S)
     told = json.loads(json.loads(message["Body"])["Message"])
     assert (told["AlarmName"], told["NewStateValue"]) == (alarm, "ALARM")
 
@@ -256,11 +247,11 @@ class TestConditionalWrites:
 
 
 def test_slatedb_fences_the_older_writer_and_loses_nothing_that_was_flushed(settings: Settings) -> None:
-    place = Place.from_settings(settings)
-    older = Writer.open(place)
+    place = StoreLocation.from_settings(settings)
+    older = StoreWriter.open(place)
     first = [(b"leaf/%04d" % number, b"one") for number in range(500)]
     older.write(first)
-    newer = Writer.open(place)
+    newer = StoreWriter.open(place)
     assert newer.get(b"leaf/0499") == b"one"
     newer.write([(b"head", b"two")], deletes=[b"leaf/0000"])
     with pytest.raises(Fenced):
@@ -268,10 +259,10 @@ def test_slatedb_fences_the_older_writer_and_loses_nothing_that_was_flushed(sett
     older.close()
     newer = newer.compact()
     newer.close()
-    again = Writer.open(place)
+    again = StoreWriter.open(place)
     assert list(again.scan(b"leaf/", b"leaf0")) == first[1:]
     assert again.get(b"head") == b"two"
-    reader = Reader.open(place)
+    reader = StoreReader.open(place)
     assert reader.get(b"head") == b"two" and reader.get(b"leaf/0000") is None
     reader.close()
     again.close()

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from catalog import places
 from catalog.access.routes import ROUTES
+from catalog.core import s3_layout
+from catalog.merkle.cosignature import WitnessSigner
 from infra.app import build_app
 from infra.local.assembly import synthesise
 from infra.stacks.observe import FUNCTIONS, QUEUES
 from infra.stage import ROOT, StageError, load_stage
 from tests.infra.stages import STAGES, listed, of_type, templates, text_of
 
+LAMBDA_FUNCTION = "AWS::Lambda::Function"
 CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/0a1b2c3d-0000-4000-8000-000000000000"
 
 
@@ -110,8 +112,8 @@ def test_alarms_watch_what_is_there(stage: str) -> None:
 
 def test_traces_are_for_stages_that_ask() -> None:
     def modes(stage: str) -> set[str]:
-        found = of_type(stage, "AWS::Lambda::Function").values()
-        return {one.get("TracingConfig", {}).get("Mode", "PassThrough") for one in found}
+        functions = of_type(stage, "AWS::Lambda::Function").values()
+        return {one.get("TracingConfig", {}).get("Mode", "PassThrough") for one in functions}
 
     assert modes("dev") == {"PassThrough"} and modes("prod") == {"Active"}
 
@@ -124,8 +126,8 @@ def test_lake_formation_may_take_part_in_prod() -> None:
 
 def test_the_templates_name_no_account() -> None:
     """But for the example of a signed request's caller in the dev stage."""
-    found = json.dumps([one.body for stage in STAGES for one in templates(stage)])
-    assert found.replace("arn:aws:iam::123456789012:user/person", "").count("123456789012") == 0
+    text = json.dumps([one.body for stage in STAGES for one in templates(stage)])
+    assert text.replace("arn:aws:iam::123456789012:user/person", "").count("123456789012") == 0
 
 
 def test_the_api_may_run_queries_and_no_other_job() -> None:
@@ -134,20 +136,20 @@ def test_the_api_may_run_queries_and_no_other_job() -> None:
         for name, properties in of_type("dev", "AWS::IAM::Policy").items()
         if "-api/" in name
     ]
-    found = {action: one for one in policy for action in listed(one["Action"]) if action.startswith(("emr", "iam"))}
-    assert set(found) == {f"emr-serverless:{verb}JobRun" for verb in ("Start", "Get", "Cancel")} | {"iam:PassRole"}
-    passed = found["iam:PassRole"]
+    allowed = {action: one for one in policy for action in listed(one["Action"]) if action.startswith(("emr", "iam"))}
+    assert set(allowed) == {f"emr-serverless:{verb}JobRun" for verb in ("Start", "Get", "Cancel")} | {"iam:PassRole"}
+    passed = allowed["iam:PassRole"]
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
     assert "JobRole" in json.dumps(passed["Resource"])
-    for action in set(found) - {"iam:PassRole"}:
-        assert "Application" in json.dumps(found[action]["Resource"]), action
+    for action in set(allowed) - {"iam:PassRole"}:
+        assert "Application" in json.dumps(allowed[action]["Resource"]), action
 
 
 def test_results_and_history_expire() -> None:
     (lake,) = [one for name, one in of_type("dev", "AWS::S3::Bucket").items() if "/Lake" in name]
     days = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in lake["LifecycleConfiguration"]["Rules"]}
-    assert places.QUERIES.startswith(places.RESULTS)
-    assert (days[places.RESULTS], days[places.HISTORY]) == (1, 90)
+    assert s3_layout.QUERIES.startswith(s3_layout.RESULTS)
+    assert (days[s3_layout.RESULTS], days[s3_layout.HISTORY]) == (1, 90)
 
 
 class TestStages:
@@ -181,3 +183,43 @@ class TestStages:
         load_stage(context={"stage": "dev", "stages": {"dev": good}})
         with pytest.raises(StageError):
             load_stage(context={"stage": "dev", "stages": {"dev": {**good, field: value}}})
+
+
+WITNESS = WitnessSigner.generate("witness.example/w1").witness_key
+
+
+def test_the_sequencer_alone_is_told_of_the_stages_witnesses() -> None:
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]["dev"]
+    lines = [f"witness w1 {WITNESS} https://witness.example/w1", "quorum w1"]
+    stages = {"dev": {**context, "witnesses": lines}}
+    made = synthesise(lambda context, out: build_app({**context, "stages": stages}, out))
+    functions = [
+        body["Properties"] for one in made for body in one.body["Resources"].values() if body["Type"] == LAMBDA_FUNCTION
+    ]
+    told = {
+        one["FunctionName"]: one["Environment"]["Variables"].get("STRANDLINE_WITNESSES")
+        for one in functions
+        if "FunctionName" in one
+    }
+    assert told.pop("strandline-dev-sequencer") == "".join(f"{line}\n" for line in lines)
+    assert told and not any(told.values())
+    (sequencer,) = [one for one in functions if one.get("FunctionName") == "strandline-dev-sequencer"]
+    assert "VpcConfig" not in sequencer  # without a NAT gateway it would not reach the witnesses
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["witness w1 rubbish https://witness.example", "quorum w1"],
+        [f"witness w1 {WITNESS} http://witness.example", "quorum w1"],
+        [f"witness w1 {WITNESS}", "quorum w1"],
+        [f"witness w1 {WITNESS} https://witness.example"],
+        [f"witness w1 {WITNESS} https://witness.example", "quorum w1", "#" * 3000],
+    ],
+    ids=["no key", "no TLS", "no URL", "no quorum", "too large"],
+)
+def test_witnesses_that_cannot_be_asked_are_refused_before_anything_is_deployed(lines: list[str]) -> None:
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    context["stages"]["dev"]["witnesses"] = lines
+    with pytest.raises(StageError, match="witness"):
+        load_stage("dev", context)

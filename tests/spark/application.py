@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 import uuid
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from infra.local.emr.runner import JobRunner
 from infra.local.endpoint import ACCOUNT, Endpoint
-from spark_jobs.versions import EMR_ICEBERG_JAR, RELEASE_LABEL
+from spark_jobs.releases import EMR_ICEBERG_JAR, RELEASE_LABEL
+from tests.waiting import wait_until
 
 JOBS = "local:///opt/strandline/tests/spark/jobs"
 ENDED = {"SUCCESS", "FAILED", "CANCELLED"}
 PATIENCE = 300.0
-T = TypeVar("T")
-
-
-def until(condition: Callable[[], T], what: str) -> T:
-    """The first true answer of `condition`; asked often, for a bounded time."""
-    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
-    while time.monotonic() < deadline:
-        if answer := condition():
-            return answer
-        pause.wait(0.05)
-    raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
 
 
 class Cloud:
@@ -73,7 +60,7 @@ class Cloud:
         return answer
 
     def ended(self, run: str) -> dict[str, Any]:
-        return until(lambda: job if (job := self.job(run))["state"] in ENDED else None, f"{run} to end")
+        return wait_until(lambda: job if (job := self.job(run))["state"] in ENDED else None, f"{run} to end", PATIENCE)
 
     def cancel(self, run: str) -> None:
         self.emr.cancel_job_run(applicationId=self.application, jobRunId=run)
@@ -89,7 +76,7 @@ class Cloud:
         """A run that is up and will not end by itself, and its process group."""
         key = f"hanging/{uuid.uuid4()}"
         run = self.start(f"{JOBS}/hang.py", self.bucket, key, *options)
-        return run, int(until(lambda: self.object(key), "the job to be up"))
+        return run, int(wait_until(lambda: self.object(key), "the job to be up", PATIENCE))
 
 
 def alive(group: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
 
-from catalog.settings import Settings, load_settings
+from catalog.core.settings import Settings, load_settings
 from infra.local.endpoint import Endpoint
 from infra.local.server import ApiServer
 from spark_jobs.session import spark_session

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from catalog.core.settings import Settings
 from catalog.lake import Lake, open_lake
-from catalog.settings import Settings
 from infra.local.endpoint import Endpoint
 
 
@@ -20,5 +20,5 @@ def open_with(endpoint: Endpoint, settings: Settings, patch: pytest.MonkeyPatch)
 
 def rows(lake: Lake, table: str) -> list[dict[str, Any]]:
     """The table's rows through the lake's own reader, in an order of their own."""
-    found: list[dict[str, Any]] = lake.tables.scan(table).to_pylist()
-    return sorted(found, key=repr)
+    records: list[dict[str, Any]] = lake.tables.scan(table).to_pylist()
+    return sorted(records, key=repr)

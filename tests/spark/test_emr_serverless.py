@@ -14,13 +14,14 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.catalog import Catalog
 
-from catalog.settings import Settings
+from catalog.core.settings import Settings
 from infra.local.emr import api as emr_api
 from infra.local.emr.driver import last_error
 from infra.local.emr.runner import JobRunner
 from infra.local.endpoint import Endpoint
 from spark_jobs.session import ROOT
-from tests.spark.application import JOBS, Cloud, alive, until
+from tests.spark.application import JOBS, PATIENCE, Cloud, alive
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -87,8 +88,8 @@ def test_a_job_that_raises_is_failed_with_its_message(cloud: Cloud) -> None:
     ("script", "says"),
     [
         (f"{JOBS}/missing.py", "does not exist"),
-        ("s3://spark-tests/missing.py", "could not be read"),
-        ("https://example.org/job.py", "neither s3://, file:// nor local://"),
+        ("s3://spark-tests/missing.py", "could not read"),
+        ("https://example.org/job.py", "not an s3://, file:// or local:// URL"),
     ],
 )
 def test_a_missing_script_is_failed_clearly(cloud: Cloud, script: str, says: str) -> None:
@@ -161,7 +162,7 @@ def test_without_a_runner_nothing_is_said_to_have_run(
         with pytest.raises(ClientError, match="no JobRunner"):
             cloud.start(f"{JOBS}/fail.py")
     finally:
-        emr_api.serve_with(runner)  # there is one place in a process, and the other tests' runner has it
+        emr_api.attach(runner)  # there is one place in a process, and the other tests' runner has it
 
 
 CLOUD_OF_ITS_OWN = """
@@ -190,7 +191,7 @@ def test_a_killed_cloud_takes_its_jobs_along() -> None:
     assert alive(group)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    until(lambda: not alive(group), "the driver and its JVM to be gone")
+    wait_until(lambda: not alive(group), "the driver and its JVM to be gone", PATIENCE)
 
 
 def test_the_error_of_a_driver_is_its_exception_not_its_last_line() -> None:
@@ -198,12 +199,12 @@ def test_the_error_of_a_driver_is_its_exception_not_its_last_line() -> None:
 Traceback (most recent call last):
   File "job.py", line 3, in <module>
     main()
-catalog.errors.Invalid: the settings are not usable:
+catalog.core.errors.Invalid: the settings are not usable:
   STRANDLINE_BUCKET: Field required
 
 JVM stacktrace: ...
 26/01/01 INFO ShutdownHookManager: bye
 """
-    expected = "catalog.errors.Invalid: the settings are not usable: STRANDLINE_BUCKET: Field required"
+    expected = "catalog.core.errors.Invalid: the settings are not usable: STRANDLINE_BUCKET: Field required"
     assert last_error(stderr) == expected
     assert last_error("job.py: no title\n\n") == "job.py: no title"

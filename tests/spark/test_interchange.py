@@ -30,8 +30,8 @@ def tables(iceberg: Catalog) -> Tables:
 
 def here(tables: Tables, name: str, *columns: str) -> list[Row]:
     """The rows as this lake reads them."""
-    found = tables.scan(name, columns=columns or None).to_pylist()
-    return sorted((tuple(row.values()) for row in found), key=repr)
+    records = tables.scan(name, columns=columns or None).to_pylist()
+    return sorted((tuple(row.values()) for row in records), key=repr)
 
 
 def in_spark(spark: SparkSession, name: str, *columns: str) -> list[Row]:
@@ -185,4 +185,4 @@ def test_both_write_to_one_table_in_turns(spark: SparkSession, tables: Tables, n
     spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     tables.compact(name)
     assert here(tables, name) == in_spark(spark, name) == expected
-    assert [len(found) for found in feed(tables, name)] == [8, 1, 2, 1, 1, 2, 0]
+    assert [len(change_set) for change_set in feed(tables, name)] == [8, 1, 2, 1, 1, 2, 0]

@@ -14,17 +14,17 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import DataFrame, SparkSession
 
 from catalog.changes import conform
+from catalog.changes.changes_root import recount_rows
 from catalog.changes.multiset import RowsDigest
-from catalog.changes.roots import recount_rows
-from catalog.errors import Invalid, Unverified
+from catalog.core.errors import Invalid, Unverified
+from catalog.core.settings import Settings
+from catalog.iceberg.summary import ROWS_DIGEST
 from catalog.lake import Lake
-from catalog.settings import Settings
-from catalog.summary import ROWS_DIGEST
-from catalog.timeline.attest import compute
+from catalog.timeline.sequencer.attestation import compute
 from infra.local.endpoint import Endpoint
 from spark_jobs import attest, backfill, compact, export, maintain, merge_changes, transform, vectors
 from spark_jobs.job import Arguments, Context, Job, Outcome, execute, parse
-from spark_jobs.rewriting import Rewriter
+from spark_jobs.rewriter import Rewriter
 from tests.spark.lakes import open_with, rows
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -81,8 +81,9 @@ class TestArguments:
 
     def test_options_become_typed_fields(self) -> None:
         given = ["--table", "a.b", "--size=3", "--deep", "--names", "x", "--names=y-z", "--run-id", "r1"]
-        found = parse(self.Some, given)
-        assert (found.table, found.size, found.deep, found.names, found.run_id) == ("a.b", 3, True, ["x", "y-z"], "r1")
+        arguments = parse(self.Some, given)
+        assert (arguments.table, arguments.size, arguments.deep) == ("a.b", 3, True)
+        assert (arguments.names, arguments.run_id) == (["x", "y-z"], "r1")
 
     @pytest.mark.parametrize(
         ("given", "says"),
@@ -160,7 +161,7 @@ def test_some_files_are_rewritten_and_the_others_stay_with_their_deletes(
 
 def objects(lake: Lake, table: str) -> set[str]:
     prefix = lake.tables.load(table).location().removeprefix(f"s3://{lake.settings.bucket}/")
-    return {found["Key"] for found in lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=prefix)["Contents"]}
+    return {item["Key"] for item in lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=prefix)["Contents"]}
 
 
 @pytest.mark.parametrize(("strategy", "columns"), [("sort", ["metres desc"]), ("zorder", ["id", "at"])])
@@ -289,8 +290,8 @@ def test_a_backfill_fills_each_day_once(lake: Lake, namespace: str, runs: Runs) 
     assert first == {"filled": ["2026-01-01", "2026-01-02"], "skipped": 0}
     second = runs(backfill, **given, first=date(2026, 1, 2), last=date(2026, 1, 3)).report["result"]
     assert second == {"filled": ["2026-01-03"], "skipped": 1}
-    found = sorted((row["day"].day, row["n"]) for row in rows(lake, table))
-    assert found == [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1), (9, 9)]
+    days = sorted((row["day"].day, row["n"]) for row in rows(lake, table))
+    assert days == [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1), (9, 9)]
 
 
 def test_an_export_lists_files_that_hold_the_rows(lake: Lake, namespace: str, runs: Runs) -> None:
@@ -299,9 +300,9 @@ def test_an_export_lists_files_that_hold_the_rows(lake: Lake, namespace: str, ru
     result = runs(export, table=table, columns=["id", "metres"], where="region = 'a'", files=2).report["result"]
     get = lambda key: lake.s3.get_object(Bucket=lake.settings.bucket, Key=key)["Body"].read()  # noqa: E731
     listed = json.loads(get(result["place"] + "files.json"))
-    found = [row for file in listed["files"] for row in pq.read_table(_stream(get(file["key"]))).to_pylist()]
+    exported = [row for file in listed["files"] for row in pq.read_table(_stream(get(file["key"]))).to_pylist()]
     expected = [{"id": r["id"], "metres": r["metres"]} for r in rows(lake, table) if r["region"] == "a"]
-    assert sorted(found, key=repr) == sorted(expected, key=repr) and listed["rows"] == len(expected)
+    assert sorted(exported, key=repr) == sorted(expected, key=repr) and listed["rows"] == len(expected)
 
 
 def _stream(data: bytes) -> Any:

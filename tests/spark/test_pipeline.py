@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.pipeline_world import NotesWorld
+from catalog.core.settings import Settings
 from catalog.lake import Lake
-from catalog.pipeline.layers import DERIVED, RAW_IMPORTS, RAW_NOTES, REJECTS
-from catalog.settings import Settings
+from catalog.notes.layers import DERIVED, RAW_IMPORTS, RAW_NOTES, REJECTS
 from infra.local.endpoint import Endpoint
 from spark_jobs.inputs import INPUTS
 from spark_jobs.job import Context, execute
@@ -40,9 +40,9 @@ def everything(lake: Lake, prefix: str) -> dict[str, list[dict[str, Any]]]:
 
 def embedded(lake: Lake, prefix: str) -> set[tuple[str, str]]:
     """The notes in the vector table: a search with words for everything finds all of them."""
-    found = lake.vectors.search(f"{prefix}silver.processed_notes.text", "note", mode="vector", k=1000).to_pylist()
-    assert all({"title", "quality"} <= row.keys() for row in found)
-    return {(row["note_id"], row["text"]) for row in found}
+    matches = lake.vectors.search(f"{prefix}silver.processed_notes.text", "note", mode="vector", k=1000).to_pylist()
+    assert all({"title", "quality"} <= row.keys() for row in matches)
+    return {(row["note_id"], row["text"]) for row in matches}
 
 
 def noted(lake: Lake, prefix: str) -> set[tuple[str, str]]:

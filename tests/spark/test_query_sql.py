@@ -15,19 +15,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.tpch import QUERIES, TABLES, generate
-from catalog.errors import Conflict, Invalid, NotFound, Unverified
+from catalog.core.errors import Conflict, Invalid, NotFound, Unverified
+from catalog.core.settings import Settings
 from catalog.lake import Lake
-from catalog.query.queries import Queries, Rules
-from catalog.query.submissions import Asked, Submission, folder
-from catalog.query.submitted import Submitted
-from catalog.settings import Settings
+from catalog.query.run.queries import AccessRules, Queries
+from catalog.query.spark.query_record import QueryRecord, QueryRecords, query_prefix
+from catalog.query.spark.spark_queries import SparkQueries
 from infra.local.endpoint import Endpoint
 from spark_jobs.job import Outcome, execute
-from spark_jobs.query import JOB, _sliced, answered
-from tests.contract.query_grammar import Grammar
-from tests.contract.query_tables import make_tables
-from tests.contract.query_world import assert_same, rows_of
+from spark_jobs.query import JOB, _sliced, collect
 from tests.spark.lakes import open_with
+from tests.worlds.query import assert_same, rows_of
+from tests.worlds.query_grammar import Grammar
+from tests.worlds.query_tables import make_tables
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -93,6 +93,9 @@ ORDERED = (
     "select count(*) from q.t where day between '2026-01-15' and date '2026-03-02'",
     "select * from q.t where id in (1, 3, 5) order by id desc",
     "select bool_and(high), bool_or(high), stddev(n), var_pop(n), corr(n, id), count(distinct station) from q.t",
+    "select max(metres), min(id) from q.t",
+    "select high, station, count(*) as c from q.t group by rollup (high, station) order by c desc, 1, 2 limit 5",
+    "select high, count(*) as c from q.t where id < 0 group by rollup (high) order by 2, high limit 3",
 )
 UNORDERED = (
     "select id, '${env:PATH}' as a, station || '${spark.app.name}' /* ${system:user.dir} */ from q.t",
@@ -135,6 +138,25 @@ UNORDERED = (
     "with late as (select * from q.t where id > 5) select a.id, (select max(b.n) from late b where b.high ="
     " a.high) from late a where exists (select 1 from q.t t where t.id = a.id - 1)",
     "select v.a / 2, v.b from (values (1, 'x'), (3, null)) v(a, b)",
+    # The joined column where the left side has it; of the left side.
+    "select * from (select high, id from q.t) a left join (select n, id + 5 as id, station from q.t) b using (id)",
+    "select *, 1 as one from (select n, high, id from q.t) a join (select station, id from q.t) b using (id)",
+    "select * from (select n, high, id from q.t) a natural left join (select high, id + 1 as id, day from q.t) b",
+    "select id, a.n, b.n from q.t a left join q.t b using (id) where a.high",
+    # Grand totals are there over no rows, too.
+    "select high, count(*), sum(n), max(station) from q.t where id < 0 group by rollup (high)",
+    "select high, station, count(*) from q.t where id < 0 group by cube (high, station)",
+    "select high, count(*) from q.t where id < 0 group by grouping sets ((), (high), ()) having count(*) < 9",
+    "select high, n + 1, count(*) from q.t where id < 0 group by rollup (high, n + 1)",
+    "select not high, n is distinct from 1, count(*) from q.t where id < 0 group by rollup (high, n)",
+    "select high, station, count(*) from q.t where id < 0 group by high, rollup (station)",
+    "select a.high, b.c from q.t a left join (select count(*) as c from q.t where id < 0 group by cube (high)) b"
+    " on true",
+    "with g as (select count(*) as c from q.t where id < 0 group by rollup (high)) select c from g union all select 7",
+    "select id, at at time zone 'UTC', seen at time zone 'UTC' from q.t",
+    "select x ~ 'a$', x ~ 'a.b', x ~ '^[^a]\\w{1,2}$', x ~ '(?i)É' from"
+    " (values (E'a\n'), (E'a\rb'), ('a b'), ('bé'), ('é')) v(x)",
+    "select id, substr(station, 2, n) from q.t where n >= 0",
 )
 
 # What is not the same there is refused before anything starts; the reason says what.
@@ -149,13 +171,35 @@ REFUSED = {
     "select at - seen from q.t": "interval",
     "select 1 from q.t where at - timestamp '2026-01-01' > interval '1 day'": "difference of two times",
     "select distinct on (high) high, id from q.t order by high, id desc": "DISTINCT ON",
-    "select * from q.t a full join q.t b using (id)": "USING",
     "select day + interval '1 hour' from q.t": "less than a day",
     "select 1 from q.t where station = 5": "text with a number",
     "select id from q.t where n = any(select n from q.t)": "ANY",
     "select unnest(marks) / 2 from q.t": "unnest",
-    "select value from generate_series(1, 3)": "cannot stand in FROM",
+    "select value from generate_series(1, 3)": "not supported in FROM",
     "select extract(epoch from at) from q.t": "epoch",
+    "select * from (select id, n from q.t) b join (select id, high from q.t) a using (id)": "USING",
+    "select * from q.t b natural join (select id from q.t) a": "USING",
+    "select count(*) from (q.t a cross join q.t b)": "parentheses",
+    "select id, at at time zone 'Europe/Paris' from q.t": "AT TIME ZONE",
+    "select date_trunc('day', seen at time zone 'Asia/Tokyo') from q.t": "AT TIME ZONE",
+    "select timestamp '2026-01-01 00:00:00+05'": "offset",
+    "select id from q.t where at > '2026-01-01 00:00:00+05'": "offset",
+    "select cast(station as date) from q.t": "offset",
+    "select cast(station as timestamp) from q.t": "offset",
+    "select sum(n) from q.t group by rollup (high) order by max(station)": "ORDER BY",
+    "select id ^ 2 from q.t": "power",
+    "select 'a' 'b'": "adjacent",
+    "select station similar to '%e%' from q.t": "SIMILAR TO",
+    "select station ~ '[[:alpha:]]' from q.t": "regular expression",
+    "select station ~ '\\pL' from q.t": "regular expression",
+    "select replace(station, '', 'x') from q.t": "replace",
+    "select replace(station, \"Sea\", 'x') from q.t": "replace",
+    "select substr(station, 2, -1) from q.t": "negative",
+    "select marks[id] from q.t": "array",
+    "select marks[0] from q.t": "array",
+    "select (price / 3)::text from q.t": "decimals",
+    "select id from q.t where price / 3 > 0.4": "decimals",
+    "select interval '1 day' = interval '24 hours'": "interval",
 }
 
 
@@ -184,7 +228,7 @@ def compare(
 ) -> None:
     ours = queries or lake.queries
     asked = ours.translated(sql, **given)
-    theirs = rows_of(answered(spark, asked))
+    theirs = rows_of(collect(spark, asked))
     assert_same(theirs, rows_of(ours.run(sql, **given)), ordered=ordered, note=f"{sql}\n  as {asked.sql}")
 
 
@@ -199,6 +243,14 @@ def test_what_would_differ_is_refused_with_the_reason(lake: Lake, number: int) -
     sql, reason = list(REFUSED.items())[number]
     with pytest.raises(Invalid, match=f"(?i)cannot run on Spark.*{reason}"):
         lake.queries.translated(sql)
+
+
+def test_a_negative_length_fails_on_spark_as_it_does_here(lake: Lake, spark: SparkSession) -> None:
+    sql = "select substr(station, 2, n) from q.t"
+    with pytest.raises(Invalid, match="negative"):
+        rows_of(lake.queries.run(sql))
+    with pytest.raises(Exception, match="negative"):
+        collect(spark, lake.queries.translated(sql))
 
 
 @pytest.mark.parametrize("number", TPCH)
@@ -238,7 +290,7 @@ def test_parameters_are_values_whatever_they_hold(lake: Lake, spark: SparkSessio
 
 
 def test_masks_and_row_filters_come_before_spark_sees_anything(lake: Lake, spark: SparkSession) -> None:
-    rules = Rules("n / 2 > 0", {"metres": None, "station": "upper(station)"})
+    rules = AccessRules("n / 2 > 0", {"metres": None, "station": "upper(station)"})
     queries = Queries(lake.tables, lambda: lake.timeline, lake.attestations, rules=lambda caller, table: rules)
     sql = "select * from q.t a where exists (select 1 from q.t b where b.id = a.id + 1)"
     compare(lake, spark, sql, ordered=False, queries=queries)
@@ -252,7 +304,7 @@ def test_a_snapshot_is_read_under_the_schema_of_its_moment(lake: Lake, spark: Sp
     lake.tables.alter("q.moved", rename={"old": "new"}, drop=["gone"], promote={"old": "long"})
     lake.tables.alter("q.moved", add={"gone": "double"})
     compare(lake, spark, "select id, new / 2, gone from q.moved", ordered=False)
-    compare(lake, spark, f"select * from q.moved VERSION AS OF {first}", ordered=False)
+    compare(lake, spark, f"select * from q.moved VERSION AS OF 'snapshot:{first}'", ordered=False)
     lake.tables.create("q.empty", {"id": "long", "day": "date"})
     compare(lake, spark, "select count(*), max(day) from q.empty", ordered=True)
 
@@ -264,14 +316,14 @@ class Nowhere:
         raise AssertionError("nobody should look for a run")
 
 
-def kept(lake: Lake, sql: str, **given: Any) -> tuple[Asked, Submission]:
+def kept(lake: Lake, sql: str, **given: Any) -> tuple[QueryRecord, QueryRecords]:
     asked = lake.queries.translated(sql, **given)
-    place = Submission(lake.s3, lake.settings.bucket, asked.id)
+    place = QueryRecords(lake.s3, lake.settings.bucket, asked.id)
     assert place.create(asked)
     return asked, place
 
 
-def run_job(lake: Lake, spark: SparkSession, asked: Asked) -> Outcome:
+def run_job(lake: Lake, spark: SparkSession, asked: QueryRecord) -> Outcome:
     return execute(JOB, JOB.arguments(query_id=asked.id, run_id=asked.id), spark, lake)
 
 
@@ -280,7 +332,7 @@ def test_the_job_writes_parts_and_then_says_so(lake: Lake, spark: SparkSession) 
     outcome = run_job(lake, spark, asked)
     assert outcome.error is None, outcome.error
     assert outcome.report["result"]["rows"] == len(ROWS) ** 2 and outcome.report["result"]["read_bytes"] > 0
-    submitted = Submitted(lake.s3, lake.settings.bucket, Nowhere())
+    submitted = SparkQueries(lake.s3, lake.settings.bucket, Nowhere())
     page = submitted.page(asked.id, 0, None)
     assert page.rows.column_names == ["id", "id", "station"] and page.next is None
     assert page.rows.column(0).to_pylist() == [one for one in reversed(range(13)) for _ in range(13)]
@@ -300,7 +352,7 @@ def test_what_fails_on_spark_leaves_its_reason_and_no_rows(lake: Lake, spark: Sp
     asked, place = kept(lake, "select id / (n - n) from q.t where n is not null")
     assert isinstance(run_job(lake, spark, asked).error, Invalid)
     assert place.result() is None
-    submitted = Submitted(lake.s3, lake.settings.bucket, Nowhere())
+    submitted = SparkQueries(lake.s3, lake.settings.bucket, Nowhere())
     assert submitted.status(asked.id, None).status == "failed"
     with pytest.raises(Invalid, match="DIVIDE_BY_ZERO"):
         submitted.page(asked.id, 0, None)
@@ -309,12 +361,12 @@ def test_what_fails_on_spark_leaves_its_reason_and_no_rows(lake: Lake, spark: Sp
 def test_a_cancelled_query_leaves_nothing(lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, place = kept(lake, "select id from q.t")
     answers = iter([False, True])  # cancelled while it ran
-    monkeypatch.setattr(Submission, "cancelled", lambda self: next(answers, True))
+    monkeypatch.setattr(QueryRecords, "cancelled", lambda self: next(answers, True))
     assert isinstance(run_job(lake, spark, asked).error, Conflict)
-    listed = lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=folder(asked.id))["Contents"]
+    listed = lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=query_prefix(asked.id))["Contents"]
     assert [one["Key"].rpartition("/")[2] for one in listed] == ["query.json"]
     with pytest.raises(NotFound, match="cancelled"):
-        Submitted(lake.s3, lake.settings.bucket, Nowhere()).page(asked.id, 0, None)
+        SparkQueries(lake.s3, lake.settings.bucket, Nowhere()).page(asked.id, 0, None)
     assert place.id == asked.id
 
 

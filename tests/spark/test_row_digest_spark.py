@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Observation
 
 from catalog.changes.multiset import RowsDigest
-from spark_jobs.proof import digest, seen, watched
+from spark_jobs.proof import digest, observed_digest, with_digest
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -121,10 +121,10 @@ def both(session, table: pa.Table) -> tuple[RowsDigest, RowsDigest]:
     frame = session.createDataFrame(table.set_column(table.schema.get_field_index("wall"), "wall", texts))
     frame = frame.withColumn("wall", frame.wall.cast("timestamp_ntz"))
     observed = Observation()
-    flowing = watched(frame, table.schema, observed)
+    flowing = with_digest(frame, table.schema, observed)
     assert flowing.columns == frame.columns
     assert len(flowing.collect()) == table.num_rows
-    return digest(frame, table.schema), seen(observed)
+    return digest(frame, table.schema), observed_digest(observed)
 
 
 @pytest.mark.parametrize(("zone", "ansi"), [("UTC", "true"), ("Europe/Berlin", "false")])

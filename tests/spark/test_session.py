@@ -15,9 +15,9 @@ from pyiceberg.catalog import Catalog
 from pyspark.errors import NumberFormatException
 from pyspark.sql import SparkSession
 
-from catalog.errors import Conflict
-from catalog.settings import Settings
-from spark_jobs import versions
+from catalog.core.errors import Conflict
+from catalog.core.settings import Settings
+from spark_jobs import releases
 from spark_jobs.session import ROOT, TMPFS, catalog_conf, scratch_directory, spark_session
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -31,8 +31,8 @@ def rows(table: pa.Table) -> list[tuple[object, ...]]:
 
 def test_versions_are_those_of_the_release_label(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
-    assert spark.version == versions.SPARK == "4.1.1"
-    assert jvm.org.apache.iceberg.IcebergBuild.version() == versions.ICEBERG
+    assert spark.version == releases.SPARK == "4.1.1"
+    assert jvm.org.apache.iceberg.IcebergBuild.version() == releases.ICEBERG
 
 
 def test_times_are_utc_and_bad_casts_are_errors(spark: SparkSession) -> None:
@@ -108,8 +108,8 @@ def test_a_worker_has_the_jobs_modules_before_it_is_asked_for_any(spark: SparkSe
 
         return [name for name in sys.modules if name.startswith(("spark_jobs.", "catalog."))]
 
-    found = spark.sparkContext.parallelize([0], 1).flatMap(loaded).collect()
-    assert "spark_jobs.digesting" in found
+    modules = spark.sparkContext.parallelize([0], 1).flatMap(loaded).collect()
+    assert "spark_jobs.digest_workers" in modules
 
 
 def test_abandoned_scratch_is_swept_and_living_is_not() -> None:
@@ -124,7 +124,7 @@ def test_abandoned_scratch_is_swept_and_living_is_not() -> None:
 
 
 SHORT_SESSION = """
-from catalog.settings import load_settings
+from catalog.core.settings import load_settings
 from spark_jobs.session import spark_session
 with spark_session("short", load_settings(), local=True) as spark:
     jvm = spark.sparkContext._gateway.proc

@@ -1,4 +1,4 @@
-"""`python -m tools.reference`: writes docs/reference anew."""
+"""`python -m tools.reference`: writes docs/reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def main() -> None:
     for name, text in pages().items():
         changed = not (FOLDER / name).exists() or (FOLDER / name).read_text() != text
         (FOLDER / name).write_text(text)
-        print(f"docs/reference/{name}: {'written' if changed else 'as it was'}")
+        print(f"docs/reference/{name}: {'written' if changed else 'unchanged'}")
 
 
 if __name__ == "__main__":

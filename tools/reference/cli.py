@@ -1,4 +1,4 @@
-"""The command's page: every command with its arguments and options, as `--help` says them."""
+"""The page of the command: every subcommand with its arguments and options, from `--help`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEFAULT = re.compile(r"\s*\[(?P<notes>[^\[\]]*(?:default|required|env var|x>=|<
 def page() -> str:
     top: Any = get_command(app)
     lines = ["# The command", "", paragraph(top.help), ""]
-    lines += ["Options before the command hold for all of them:", "", *_parameters(top, "strandline")]
+    lines += ["Options of every command, written before its name:", "", *_parameters(top, "strandline")]
     lines += [paragraph(top.epilog), "See [errors](errors.md).", ""]
     for name, command in top.commands.items():
         lines += _section(command, name)
@@ -38,13 +38,13 @@ def _section(command: Any, path: str) -> Iterator[str]:
 def _command(command: Any, path: str) -> Iterator[str]:
     context = Context(command, info_name=f"strandline {path}")
     usage = " ".join(piece.replace("{", "").replace("}", "") for piece in command.collect_usage_pieces(context))
-    yield from ["```text", f"strandline {path} {usage}", "```", "", *_told(command.help or ""), ""]
+    yield from ["```text", f"strandline {path} {usage}", "```", "", *_help(command.help or ""), ""]
     yield from _parameters(command, f"strandline {path}")
     if command.epilog:
         yield from [paragraph(command.epilog), ""]
 
 
-def _told(text: str) -> list[str]:
+def _help(text: str) -> list[str]:
     return ["\n\n".join(paragraph(part) for part in text.split("\n\n"))]
 
 
@@ -55,7 +55,7 @@ def _parameters(command: Any, path: str) -> list[str]:
         record = parameter.get_help_record(context)
         if record is None or "--help" in parameter.opts:
             continue
-        said, found = record[1], _DEFAULT.search(record[1])
-        notes = found["notes"] if found else ""
-        rows.append((code(record[0]), said[: found.start()] if found else said, notes))
+        text, match = record[1], _DEFAULT.search(record[1])
+        notes = match["notes"] if match else ""
+        rows.append((code(record[0]), text[: match.start()] if match else text, notes))
     return table(("option", "what it does", ""), rows)

@@ -1,4 +1,4 @@
-"""The little Markdown that the pages are made of."""
+"""The Markdown elements of the reference pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Nothing at all without rows."""
+    """A table; no lines if there are no rows."""
     lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
     return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines, ""] if lines else []
 

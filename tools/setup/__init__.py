@@ -1,6 +1,6 @@
-"""Set-up from python3 and make alone: each part has `ensure()`, which does nothing when the part is there.
+"""Set-up that needs only python3 and make. Each part has `ensure()`, which does nothing if the part is installed.
 
-Standard library only, as it runs before anything is installed. Progress and trouble go to stderr.
+Standard library only, since it runs before anything is installed. Progress and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ VENV = ROOT / ".venv"
 
 
 class SetupFailed(SystemExit):
-    """Set-up cannot go on; the message says what is missing and what to type. Uncaught, it ends make."""
+    """Set-up cannot continue. The message says what is missing and what to type. Uncaught, it ends make."""
 
     def __init__(self, message: str) -> None:
         self.message = message

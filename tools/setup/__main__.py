@@ -1,4 +1,4 @@
-"""Ensures each part in turn and remembers where Node and Java are; what is there already costs about a second."""
+"""Installs each missing part, and records which Node and Java to use. Takes about a second if nothing is missing."""
 
 from __future__ import annotations
 

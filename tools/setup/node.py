@@ -1,4 +1,4 @@
-"""Chooses the Node under aws-cdk-lib (jsii): the one on PATH when new enough, else PyPI's wheel."""
+"""Chooses the Node for aws-cdk-lib (jsii): the one on PATH if it is new enough, otherwise PyPI's wheel."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from tools.setup import ROOT, VENV, SetupFailed, say
 
-NODE_MIN = 22  # older ones are past their end of life, and jsii says so at every start
+NODE_MIN = 22  # older ones are past their end of life, and jsii warns about them at every start
 LOCK = ROOT / "requirements" / "node.lock"
 
 
 def ensure() -> None:
-    """The wheel is installed into the virtual environment, and only where PATH has nothing to offer."""
-    if _found() is None:
+    """Installs the wheel if there is no Node that is new enough."""
+    if _usable() is None:
         install()
 
 
 def install() -> None:
-    """PyPI's wheel, into the virtual environment."""
+    """Installs PyPI's wheel into the virtual environment."""
     say(f"no Node {NODE_MIN} or newer with npm on PATH; installing {LOCK.relative_to(ROOT)} (about 60 MB)")
     python, uv = VENV / "bin" / "python", VENV / "bin" / "uv"
     installer = [uv, "pip", "install", "--python", python] if uv.exists() else [python, "-m", "pip", "install"]
@@ -31,33 +31,33 @@ def install() -> None:
             f"Node could not be installed (its output is above). Install Node {NODE_MIN} or newer\n"
             "(apt-get install nodejs, dnf install nodejs, brew install node) and try again."
         )
-    if not _will_do(wheel()):
-        raise SetupFailed(f"the wheel was installed, but {wheel()} does not run on this machine")
+    if not _is_new_enough(wheel()):
+        raise SetupFailed(f"the wheel's {wheel()} does not run here: install Node {NODE_MIN} or newer and try again")
     say(f"Node: {wheel()} (version {major(wheel())})")
 
 
 def path_entries() -> list[str]:
-    """What PATH lacks: nothing when its own Node will do."""
-    found = _found()
-    return [str(found.parent)] if found == wheel() else []
+    """The wheel's directory if its Node is used; nothing if the Node on PATH is."""
+    node = _usable()
+    return [str(node.parent)] if node == wheel() else []
 
 
-def _found() -> Path | None:
+def _usable() -> Path | None:
     on_path = shutil.which("node")
     choices = ([Path(on_path)] if on_path else []) + [wheel()]
-    return next((node for node in choices if _will_do(node)), None)
+    return next((node for node in choices if _is_new_enough(node)), None)
 
 
 def major(node: Path) -> int | None:
     try:
-        answer = subprocess.run([str(node), "--version"], capture_output=True, text=True, timeout=60)
+        version = subprocess.run([str(node), "--version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.match(r"v(\d+)\.", answer.stdout)
-    return int(found[1]) if found and answer.returncode == 0 else None
+    match = re.match(r"v(\d+)\.", version.stdout)
+    return int(match[1]) if match and version.returncode == 0 else None
 
 
-def _will_do(node: Path) -> bool:
+def _is_new_enough(node: Path) -> bool:
     return (major(node) or 0) >= NODE_MIN
 
 

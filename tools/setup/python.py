@@ -1,4 +1,4 @@
-"""The virtual environment with the locked dependencies. Does nothing when the locks have not changed."""
+"""The virtual environment with the locked dependencies. Does nothing if the locks have not changed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tools.setup import ROOT, VENV, SetupFailed, say
 BIN = VENV / "bin"
 LOCKS = ROOT / "requirements"
 STAMP = VENV / "strandline-locks.sha256"
-ROOMS = ("catalog", "cli", "functions", "infra", "spark_jobs", "bench", "tests")
+ROOMS = ("catalog", "cli", "functions", "infra", "spark_jobs", "strandline", "bench", "tests")
 OLDEST = (3, 11)
 
 
 def ensure() -> None:
     if sys.version_info[:2] < OLDEST:
-        found = sys.version.split()[0]
-        raise SetupFailed(f"Python 3.11 or newer is needed, this is {found}. Try: make PYTHON=python3.12 …")
-    wanted = _digest()
-    if not (STAMP.exists() and STAMP.read_text() == wanted and (BIN / "strandline").exists()):
+        version = sys.version.split()[0]
+        raise SetupFailed(f"Python 3.11 or newer is needed, this is {version}. Try: make PYTHON=python3.12 …")
+    digest = _digest()
+    if not (STAMP.exists() and STAMP.read_text() == digest and (BIN / "strandline").exists()):
         _install()
-        STAMP.write_text(wanted)
-    # What has changed, as in an image: a lake is dozens of processes, and where bytecode is not kept each would
-    # compile anew. A file that does not compile is its own test's to tell.
+        STAMP.write_text(digest)
+    # Compiles changed files, as in an image: a lake is dozens of processes, and without stored bytecode each would
+    # compile them. Errors are ignored here: the tests report a file that does not compile.
     subprocess.run([BIN / "python", "-m", "compileall", "-qq", *ROOMS], cwd=ROOT)
 
 
@@ -69,12 +69,12 @@ def _digest() -> str:
 
 
 def run(what: str, *command: object) -> None:
-    """Installs something, with the installer's own progress; raises with what to do when it cannot."""
-    # A place with a certificate authority of its own tells pip so; uv asks for it under another name.
-    told = {"SSL_CERT_FILE": os.environ["PIP_CERT"]} if "PIP_CERT" in os.environ else {}
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**told, **os.environ})
+    """Runs an installer, which shows its own progress; SetupFailed says what to do if it fails."""
+    # A network with its own certificate authority sets PIP_CERT for pip; uv reads SSL_CERT_FILE.
+    certificates = {"SSL_CERT_FILE": os.environ["PIP_CERT"]} if "PIP_CERT" in os.environ else {}
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**certificates, **os.environ})
     if done.returncode:
         raise SetupFailed(
             f"installing {what} ended with exit code {done.returncode}; see the lines above.\n"
-            "A package registry must be reachable; the same make command goes on from here."
+            "A package registry must be reachable; run the same make command to continue."
         )

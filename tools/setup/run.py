@@ -1,4 +1,4 @@
-"""Runs a command with what set-up chose on PATH: `python3 -m tools.setup.run pytest`."""
+"""Runs a command with the Node and Java that set-up chose on PATH: `python3 -m tools.setup.run pytest`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def environment() -> dict[str, str]:
         "PATH": os.pathsep.join([*chosen["path"], os.environ.get("PATH", "")]),
         "VIRTUAL_ENV": str(VENV),
         "PYTHONPATH": str(ROOT),
-        # Synthesis and boto3 must not look for an account, nor tell anybody.
+        # Synthesis and boto3 must not look for an account, nor send telemetry.
         "AWS_EC2_METADATA_DISABLED": "true",
         "CDK_DISABLE_CLI_TELEMETRY": "true",
     }

@@ -1,4 +1,4 @@
-"""Lambda's asynchronous events: taken at once, run later, repeated twice, then sent to their destination."""
+"""Asynchronous invocation: Lambda queues events, retries them twice, then sends the result to a destination."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from moto.awslambda.models import LambdaFunction
 
-from infra.local.awslambda.deployed import find_deployed
+from infra.local.awslambda.functions import find_deployed
 from infra.local.awslambda.invocation import FunctionNotFound, Invocation, Stopped, Throttled
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ class AsyncEvent:
     payload: bytes
     request_id: str
     trace_id: str | None = None
-    attempts: int = 0  # finished ones
+    attempts: int = 0  # finished attempts
 
 
 class AsyncEvents:
-    """One waiting line per function, drained by as many threads as it may have workers."""
+    """A queue for each function, drained by as many threads as the function may have workers."""
 
     def __init__(self, service: LambdaService, retry_delays: tuple[float, float]) -> None:
         self._service = service
@@ -54,7 +54,7 @@ class AsyncEvents:
         threading.Thread(target=self._drain, args=(name,), name=f"async {name}", daemon=True).start()
 
     def stop(self) -> None:
-        """What has not run yet is lost, as this cloud's memory is."""
+        """Discards events that have not run yet."""
         with self._lock:
             self._stopping = True
             self._waiting.clear()
@@ -71,34 +71,34 @@ class AsyncEvents:
             try:
                 self._run(event)
             except Exception:
-                _log.exception("an asynchronous event of %s is lost", name)
+                _log.exception("lost an asynchronous event of %s", name)
 
     def _run(self, event: AsyncEvent) -> None:
         try:
             deployed = find_deployed(self._service.endpoint, event.function_name)
-            done = self._service.invoke(
+            invocation = self._service.invoke(
                 event.function_name, event.payload, request_id=event.request_id, trace_id=event.trace_id
             )
         except Throttled:
-            # Lambda keeps a throttled event for six hours, and the attempt does not count.
-            self._later(self._retry_delays[0], event)
+            # Lambda keeps a throttled event for six hours, and does not count the attempt.
+            self._submit_after(self._retry_delays[0], event)
             return
         except (Stopped, FunctionNotFound):
-            return  # the cloud ended, or the function was deleted with events still waiting
+            return  # the cloud stopped, or the function was deleted while events waited
         config = _invoke_config(deployed)
         event = replace(event, attempts=event.attempts + 1)
-        if done.function_error and event.attempts <= config.get("MaximumRetryAttempts", 2):
-            self._later(self._retry_delays[min(event.attempts, 2) - 1], event)
+        if invocation.function_error and event.attempts <= config.get("MaximumRetryAttempts", 2):
+            self._submit_after(self._retry_delays[min(event.attempts, 2) - 1], event)
         else:
-            self._settle(event, done, deployed, config)
+            self._send_result(event, invocation, deployed, config)
 
-    def _later(self, delay: float, event: AsyncEvent) -> None:
-        def again() -> None:
+    def _submit_after(self, delay: float, event: AsyncEvent) -> None:
+        def submit() -> None:
             with self._lock:
                 self._timers.discard(timer)
             self.submit(event)
 
-        timer = threading.Timer(delay, again)
+        timer = threading.Timer(delay, submit)
         timer.daemon = True
         with self._lock:
             if self._stopping:
@@ -106,27 +106,29 @@ class AsyncEvents:
             self._timers.add(timer)
         timer.start()
 
-    def _settle(self, event: AsyncEvent, done: Invocation, deployed: LambdaFunction, config: dict[str, Any]) -> None:
-        outcome = "OnFailure" if done.function_error else "OnSuccess"
-        target = config.get("DestinationConfig", {}).get(outcome, {}).get("Destination")
-        if target:
-            self._send(target, json.dumps(_record(event, done, deployed)), {})
-        dead_letters = getattr(deployed, "dead_letter_arn", None)
-        if done.function_error and dead_letters:
-            message = json.loads(done.payload).get("errorMessage", "")
-            about = {"RequestID": event.request_id, "ErrorCode": "200", "ErrorMessage": message[:1024]}
-            self._send(dead_letters, event.payload.decode(), about)
+    def _send_result(
+        self, event: AsyncEvent, invocation: Invocation, deployed: LambdaFunction, config: dict[str, Any]
+    ) -> None:
+        outcome = "OnFailure" if invocation.function_error else "OnSuccess"
+        destination = config.get("DestinationConfig", {}).get(outcome, {}).get("Destination")
+        if destination:
+            self._send(destination, json.dumps(_record(event, invocation, deployed)), {})
+        dead_letter_arn = getattr(deployed, "dead_letter_arn", None)
+        if invocation.function_error and dead_letter_arn:
+            message = json.loads(invocation.payload).get("errorMessage", "")
+            attributes = {"RequestID": event.request_id, "ErrorCode": "200", "ErrorMessage": message[:1024]}
+            self._send(dead_letter_arn, event.payload.decode(), attributes)
 
-    def _send(self, arn: str, body: str, about: dict[str, str]) -> None:
+    def _send(self, arn: str, body: str, attributes: dict[str, str]) -> None:
         _, _, service, _, account, name = arn.split(":", 5)
         endpoint = self._service.endpoint
         if service == "sqs":
-            attributes = {
+            message_attributes = {
                 key: {"DataType": "Number" if key == "ErrorCode" else "String", "StringValue": value or "-"}
-                for key, value in about.items()
+                for key, value in attributes.items()
             }
             endpoint.client("sqs", "lambda").send_message(
-                QueueUrl=f"{endpoint.url}/{account}/{name}", MessageBody=body, MessageAttributes=attributes
+                QueueUrl=f"{endpoint.url}/{account}/{name}", MessageBody=body, MessageAttributes=message_attributes
             )
         elif service == "lambda":
             self._service.invoke_async(arn, body.encode())
@@ -140,28 +142,28 @@ class AsyncEvents:
             }
             endpoint.client("events", "lambda").put_events(Entries=[entry])
         else:
-            raise NotImplementedError(f"no asynchronous event can be sent to {arn} here")
+            raise NotImplementedError(f"the embedded cloud cannot send asynchronous events to {arn}")
 
 
 def _invoke_config(deployed: LambdaFunction) -> dict[str, Any]:
-    # moto appends each new configuration and answers with the oldest; AWS replaces
+    # moto appends each new configuration and returns the oldest; AWS replaces it
     return deployed.event_invoke_config[-1].config if deployed.event_invoke_config else {}
 
 
-def _record(event: AsyncEvent, done: Invocation, deployed: LambdaFunction) -> dict[str, Any]:
-    response: dict[str, Any] = {"statusCode": 200, "executedVersion": done.version}
-    if done.function_error:
-        response["functionError"] = done.function_error
+def _record(event: AsyncEvent, invocation: Invocation, deployed: LambdaFunction) -> dict[str, Any]:
+    response: dict[str, Any] = {"statusCode": 200, "executedVersion": invocation.version}
+    if invocation.function_error:
+        response["functionError"] = invocation.function_error
     return {
         "version": "1.0",
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "requestContext": {
             "requestId": event.request_id,
-            "functionArn": f"{deployed.function_arn}:{done.version}",
-            "condition": "RetriesExhausted" if done.function_error else "Success",
+            "functionArn": f"{deployed.function_arn}:{invocation.version}",
+            "condition": "RetriesExhausted" if invocation.function_error else "Success",
             "approximateInvokeCount": event.attempts,
         },
         "requestPayload": json.loads(event.payload),
         "responseContext": response,
-        "responsePayload": json.loads(done.payload) if done.payload else None,
+        "responsePayload": json.loads(invocation.payload) if invocation.payload else None,
     }

@@ -1,4 +1,4 @@
-"""The first thing a function worker runs: tie its life to its cloud's, then become awslambdaric.
+"""The entry point of a function worker: makes it die with its parent process, then runs awslambdaric.
 
 Started as `python -m infra.local.awslambda.launch <parent pid> <handler>`.
 """
@@ -12,12 +12,12 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
-# Here for tests and people; no function's image has it. pyarrow imports it wherever it is, at every start of a worker.
+# Installed for development only: no function's image has it. pyarrow imports it if it can, at each start of a worker.
 _NOT_IN_THE_IMAGE = "pandas"
 
 
 class _ImageContents:
-    """An import hook: what the image lacks is not found here either."""
+    """An import hook that hides the package that the image lacks."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -26,16 +26,18 @@ class _ImageContents:
 
 
 def _die_with(parent: int) -> None:
-    """A cloud that is killed cannot clean up, so the kernel does; SIGKILL also ends a frozen worker."""
+    """Makes the kernel kill this process when its parent dies, since a killed cloud cannot stop its workers. SIGKILL
+    also ends a frozen worker."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before the request above was in force
+    if os.getppid() != parent:  # the parent died before prctl took effect
         os._exit(1)
 
 
 def main() -> None:
     parent, handler = sys.argv[1:3]
     _die_with(int(parent))
+    os.environ.pop("JSII_NODE", None)  # set by infra/__init__.py; a function has only its deployed variables
     sys.meta_path.insert(0, _ImageContents)
     sys.argv = ["awslambdaric", handler]
     runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)

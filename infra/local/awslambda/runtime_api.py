@@ -1,7 +1,7 @@
-"""Lambda's Runtime API for one worker: hand it an event, take its answer. HTTP/1.1 on loopback.
+"""Lambda's Runtime API for one worker: the worker gets events and posts responses. HTTP/1.1 on loopback.
 
-Each worker has its own port, because the protocol has nothing else that tells workers apart. Knows nothing of
-processes: `Worker` reports a death with `abandon`.
+Each worker has its own port, because requests of the protocol do not identify the worker. This module does not manage
+processes: `Worker` reports an exit with `fail`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _MAX_RESPONSE = 6_291_556  # Lambda's synchronous payload limit
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of one event: the handler's bytes, or an error document and the word Unhandled."""
+class Response:
+    """A handler's response, or an error document with `function_error` "Unhandled"."""
 
     payload: bytes
     function_error: str | None = None
 
     @classmethod
-    def error(cls, kind: str, message: str) -> Answer:
+    def error(cls, kind: str, message: str) -> Response:
         return cls(json.dumps({"errorType": kind, "errorMessage": message}).encode(), "Unhandled")
 
 
 @dataclass
 class Task:
-    """One event on its way through one worker. The first answer counts: a late one finds the task settled."""
+    """One event that a worker processes. The first response counts; later ones are ignored."""
 
     request_id: str
     payload: bytes
@@ -43,26 +43,26 @@ class Task:
     timeout: float
     trace_id: str
     client_context: str | None = None
-    taken: threading.Event = field(default_factory=threading.Event)
-    settled: threading.Event = field(default_factory=threading.Event)
-    answer: Answer | None = None
-    taken_at: float | None = None
+    started: threading.Event = field(default_factory=threading.Event)
+    finished: threading.Event = field(default_factory=threading.Event)
+    response: Response | None = None
+    started_at: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def settle(self, answer: Answer) -> None:
+    def finish(self, response: Response) -> None:
         with self._lock:
-            if self.answer is None:
-                self.answer = answer
-        self.taken.set()
-        self.settled.set()
+            if self.response is None:
+                self.response = response
+        self.started.set()
+        self.finished.set()
 
-    def take(self) -> None:
-        self.taken_at = time.monotonic()
-        self.taken.set()
+    def start(self) -> None:
+        self.started_at = time.monotonic()
+        self.started.set()
 
     def headers(self) -> dict[str, str]:
-        """Made when the worker takes the event: the deadline starts to run then."""
-        found = {
+        """The headers of the event. Called when the worker gets it: the deadline counts from then."""
+        headers = {
             "Content-Type": "application/json",
             "Lambda-Runtime-Aws-Request-Id": self.request_id,
             "Lambda-Runtime-Deadline-Ms": str(int((time.time() + self.timeout) * 1000)),
@@ -70,12 +70,12 @@ class Task:
             "Lambda-Runtime-Trace-Id": self.trace_id,
         }
         if self.client_context:
-            found["Lambda-Runtime-Client-Context"] = self.client_context
-        return found
+            headers["Lambda-Runtime-Client-Context"] = self.client_context
+        return headers
 
 
 class RuntimeApi(ThreadingHTTPServer):
-    """`offer` a task, then wait on it. `init_seconds` is known once the worker asked for its first event."""
+    """`submit` a task, then wait for it to finish. `init_seconds` is set when the worker gets its first event."""
 
     daemon_threads = True
 
@@ -85,7 +85,7 @@ class RuntimeApi(ThreadingHTTPServer):
         self.init_seconds: float | None = None
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._current: Task | None = None
-        self._last_words: Callable[[Task], Answer] | None = None  # an init error or the exit, for every later task
+        self._failure: Callable[[Task], Response] | None = None  # an init error or the exit: fails every later task
         self._lock = threading.Lock()
         self._stopping = False
         threading.Thread(target=self._accept, name=f"runtime-api-{self.server_port}", daemon=True).start()
@@ -94,22 +94,23 @@ class RuntimeApi(ThreadingHTTPServer):
     def address(self) -> str:
         return f"127.0.0.1:{self.server_port}"
 
-    def offer(self, task: Task) -> None:
+    def submit(self, task: Task) -> None:
         with self._lock:
             self._current = task
-            if self._last_words is None:
+            if self._failure is None:
                 self._tasks.put(task)
                 return
-        task.settle(self._last_words(task))
+        task.finish(self._failure(task))
 
-    def abandon(self, last_words: Callable[[Task], Answer]) -> None:
-        """The worker will not answer any more. An init error it reported earlier says more than its exit."""
+    def fail(self, failure: Callable[[Task], Response]) -> None:
+        """Finishes the current and every later task with an error. The first failure counts: an init error says more
+        than the exit that follows it."""
         with self._lock:
-            if self._last_words is None:
-                self._last_words = last_words
+            if self._failure is None:
+                self._failure = failure
             current = self._current
         if current:
-            current.settle(self._last_words(current))
+            current.finish(self._failure(current))
 
     def stop(self) -> None:
         self._stopping = True
@@ -123,26 +124,27 @@ class RuntimeApi(ThreadingHTTPServer):
             self.init_seconds = time.monotonic() - self._started
         return self._tasks.get()
 
-    def answered(self, request_id: str, answer: Answer) -> bool:
+    def respond(self, request_id: str, response: Response) -> bool:
+        """Finishes the current task; False when it is not the task of `request_id`."""
         current = self._current
         if current is None or current.request_id != request_id:
             return False
-        current.settle(answer)
+        current.finish(response)
         return True
 
     def _accept(self) -> None:
-        # Not serve_forever: its select wakes up twice a second for every worker, and stops as slowly.
+        # Not serve_forever: its select wakes up twice a second for every worker, and takes as long to stop.
         while not self._stopping:
             self._handle_request_noblock()  # type: ignore[attr-defined]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A worker that is killed in the middle of a request is an expected event."""
+        """Ignores errors: a worker may be killed in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = 65536  # head and body leave in one packet
+    wbufsize = 65536  # sends head and body together
 
     def do_GET(self) -> None:
         if self.path != f"{_PREFIX}/invocation/next":
@@ -152,23 +154,23 @@ class _Handler(BaseHTTPRequestHandler):
         if task is None:
             self.close_connection = True
             return
-        task.take()
+        task.start()
         self._reply(200, task.payload, task.headers())
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         match self.path.removeprefix(_PREFIX).split("/"):
             case ["", "init", "error"]:
-                self._api.abandon(lambda task: Answer(body, "Unhandled"))
-                known = True
+                self._api.fail(lambda task: Response(body, "Unhandled"))
+                accepted = True
             case ["", "invocation", request_id, "response"]:
-                known = self._api.answered(request_id, _within_limit(body))
+                accepted = self._api.respond(request_id, _check_size(body))
             case ["", "invocation", request_id, "error"]:
-                known = self._api.answered(request_id, Answer(body, "Unhandled"))
+                accepted = self._api.respond(request_id, Response(body, "Unhandled"))
             case _:
                 self._reply(404)
                 return
-        self._reply(202 if known else 400, b'{"status":"OK"}\n')
+        self._reply(202 if accepted else 400, b'{"status":"OK"}\n')
 
     @property
     def _api(self) -> RuntimeApi:
@@ -183,13 +185,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The worker's own log tells the story."""
+        """Logs nothing: the worker has its own log."""
 
 
-def _within_limit(body: bytes) -> Answer:
+def _check_size(body: bytes) -> Response:
     if len(body) <= _MAX_RESPONSE:
-        return Answer(body)
-    return Answer.error(
+        return Response(body)
+    return Response.error(
         "Function.ResponseSizeTooLarge",
         f"Response payload size ({len(body)} bytes) exceeded maximum allowed payload size ({_MAX_RESPONSE} bytes).",
     )

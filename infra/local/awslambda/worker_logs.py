@@ -1,4 +1,4 @@
-"""What a worker writes, line by line: to CloudWatch Logs, a bounded tail, and the invocation at hand."""
+"""A worker's output, line by line: to CloudWatch Logs, to a bounded tail, and to the current invocation's log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections import deque
 
 from moto.logs.models import LogsBackend
 
-_TAIL_BYTES = 4096  # what Lambda returns as LogResult
+_TAIL_BYTES = 4096  # the size of Lambda's LogResult
 _REPORT = "REPORT RequestId: "
 
 
 class WorkerLog:
-    """One worker's output. It is a pipe that the worker *and* the platform write to.
+    """One worker's output: a pipe that both the worker and the platform write to.
 
-    The platform's START, END and REPORT lines go through the same pipe, so their order with the handler's own
-    lines is true, and once REPORT has come out, so has all that the handler wrote before its answer.
+    The platform's START, END and REPORT lines go through the same pipe, so they are in order with the handler's lines:
+    when REPORT has been read, so has everything that the handler wrote before its response.
     """
 
     def __init__(self, backend: LogsBackend, group: str, stream: str, recent: deque[str]) -> None:
@@ -36,7 +36,7 @@ class WorkerLog:
         self._write(f"START RequestId: {request_id} Version: {version}\n")
 
     def report(self, request_id: str, duration_ms: float, memory_mb: int, extra: str = "") -> str:
-        """Ends an invocation and returns the tail of what was written since the last one, at most 4 KB."""
+        """Ends an invocation and returns the tail of its log, at most 4 KB."""
         reported = self._reported.setdefault(request_id, threading.Event())
         # The handler's last line may lack its newline; empty lines are dropped when read.
         written = self._write(
@@ -44,13 +44,13 @@ class WorkerLog:
             f"Billed Duration: {int(duration_ms) + 1} ms\tMemory Size: {memory_mb} MB{extra}\n"
         )
         if written:
-            reported.wait(timeout=1)  # a reader that is gone must not hold up an answer
+            reported.wait(timeout=1)  # bounded, so that a dead reader thread does not block the response
         self._reported.pop(request_id, None)
         lines, self._pending = self._pending, []
         return "\n".join(lines).encode()[-_TAIL_BYTES:].decode(errors="ignore")
 
     def close(self) -> None:
-        """The platform's end only: the reader stops when the worker's last process is gone."""
+        """Closes the platform's write end; the reader stops when the worker's last process has exited."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -64,15 +64,15 @@ class WorkerLog:
             return True
 
     def _drain(self) -> None:
-        rest = b""
+        partial = b""
         with os.fdopen(self._read_end, "rb", buffering=0) as pipe:
             while chunk := pipe.read(65536):
-                *lines, rest = (rest + chunk).split(b"\n")
-                self._take(lines)
-        self._take([rest])
+                *lines, partial = (partial + chunk).split(b"\n")
+                self._append(lines)
+        self._append([partial])
 
-    def _take(self, raw: list[bytes]) -> None:
-        # awslambdaric joins the lines of a traceback with \r to keep them one log event
+    def _append(self, raw: list[bytes]) -> None:
+        # awslambdaric joins the lines of a traceback with \r, so that they are one log event
         lines = [line.decode(errors="replace").replace("\r", "\n") for line in raw if line.strip()]
         if not lines:
             return

@@ -1,4 +1,4 @@
-"""Function workers: processes that run awslambdaric, with nothing of this process's environment in them."""
+"""Function workers: processes that run awslambdaric and inherit nothing of this process's environment."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from moto.logs.models import logs_backends
 
-from infra.local.awslambda.deployed import Function
-from infra.local.awslambda.runtime_api import Answer, RuntimeApi, Task
+from infra.local.awslambda.functions import Function
+from infra.local.awslambda.runtime_api import Response, RuntimeApi, Task
 from infra.local.awslambda.worker_logs import WorkerLog
 from infra.local.endpoint import Endpoint
 from infra.stage import ROOT as PROJECT_ROOT
@@ -29,7 +29,7 @@ Process = subprocess.Popen[bytes]
 
 
 def worker_environment(function: Function, endpoint: Endpoint, runtime_api: str, log_stream: str) -> dict[str, str]:
-    """All a worker sees: a base, the function's deployed variables, Lambda's own, the way to the cloud."""
+    """A worker's whole environment: a base, the function's variables, Lambda's, and the endpoint's."""
     root = str(PROJECT_ROOT)
     return {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
@@ -54,16 +54,16 @@ def worker_environment(function: Function, endpoint: Endpoint, runtime_api: str,
 
 
 class Spawner:
-    """Starts processes from one thread that lives as long as they do.
+    """Starts processes from one thread that outlives them.
 
-    The kernel's "die with your parent" means the parent *thread*: a worker started by the thread of a single
-    request would be killed at the end of that request.
+    The kernel's parent-death signal fires when the parent *thread* exits: a worker started by a request's thread
+    would be killed at the end of that request.
     """
 
     def __init__(self) -> None:
         self.prefix: tuple[str, ...] = ()
-        """What every command is started under: a tracer, in the test that wants one."""
-        self._orders: queue.SimpleQueue[tuple[Callable[[], Process], Future[Process]]] = queue.SimpleQueue()
+        """Prepended to every command: a test sets it to a tracer."""
+        self._requests: queue.SimpleQueue[tuple[Callable[[], Process], Future[Process]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="spawner", daemon=True).start()
 
     def spawn(self, command: list[str], environment: dict[str, str], output: int) -> Process:
@@ -75,24 +75,24 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # a group of its own, so that what a handler starts ends with it
+                start_new_session=True,  # its own process group, so that a handler's child processes die with it
             )
 
-        order: Future[Process] = Future()
-        self._orders.put((start, order))
-        return order.result(timeout=30)
+        process: Future[Process] = Future()
+        self._requests.put((start, process))
+        return process.result(timeout=30)
 
     def _run(self) -> None:
         while True:
-            start, order = self._orders.get()
+            start, process = self._requests.get()
             try:
-                order.set_result(start())
+                process.set_result(start())
             except BaseException as error:
-                order.set_exception(error)
+                process.set_exception(error)
 
 
 class Worker:
-    """One execution environment of one function: one event at a time, until it exits or is killed."""
+    """One execution environment of one function: runs one event at a time, until it exits or is killed."""
 
     def __init__(
         self,
@@ -104,14 +104,14 @@ class Worker:
         init_limit: float,
     ) -> None:
         self.function = function
-        self.busy = True  # it is made for an event that waits
+        self.busy = True  # it is started for a waiting event
         self._init_limit = init_limit
         self._on_exit = on_exit
         self._api = RuntimeApi()
         stream = f"{time.strftime('%Y/%m/%d', time.gmtime())}/[{function.version}]{uuid.uuid4().hex}"
         self._log = WorkerLog(logs_backends[endpoint.account][endpoint.region], function.log_group, stream, recent)
         self._fresh = True
-        self._gone = threading.Event()
+        self._exited = threading.Event()
         self._process = spawner.spawn(
             [sys.executable, "-m", "infra.local.awslambda.launch", str(os.getpid()), function.handler],
             worker_environment(function, endpoint, self._api.address, stream),
@@ -125,35 +125,35 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return not self._gone.is_set()
+        return not self._exited.is_set()
 
     def kill(self) -> None:
-        """SIGKILL, as a crashed host or an out-of-memory kill would. Returns once the process is gone."""
+        """Sends SIGKILL, like a crashed host or an out-of-memory kill, and waits for the exit."""
         self._signal(signal.SIGKILL)
-        self._gone.wait(timeout=5)
+        self._exited.wait(timeout=5)
 
     def freeze(self) -> None:
-        """Stops the process where it stands; its connections stay open, its deadline runs on."""
+        """Suspends the process; its connections stay open and its timeout keeps running."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def run(self, task: Task) -> tuple[Answer, float, str]:
-        """Runs one event to its end: answer, milliseconds, log tail. Kills the worker when its time is up."""
+    def run(self, task: Task) -> tuple[Response, float, str]:
+        """Runs one event: response, milliseconds, log tail. Kills the worker at its timeout."""
         self._log.start(task.request_id, self.function.version)
-        self._api.offer(task)
+        self._api.submit(task)
         timed_out = None
-        if not task.taken.wait(self._init_limit):
+        if not task.started.wait(self._init_limit):
             timed_out = f"Initialization did not finish in {self._init_limit:.2f} seconds"
-        if timed_out is None and not task.settled.wait(task.timeout):
+        if timed_out is None and not task.finished.wait(task.timeout):
             timed_out = f"Task timed out after {task.timeout:.2f} seconds"
         if timed_out:
-            task.settle(_platform_error("Sandbox.Timedout", task, timed_out))
+            task.finish(_platform_error("Sandbox.Timedout", task, timed_out))
             self.kill()
-        duration = 0.0 if task.taken_at is None else (time.monotonic() - task.taken_at) * 1000
-        assert task.answer is not None
-        return task.answer, duration, self._report(task, duration, timed_out)
+        duration = 0.0 if task.started_at is None else (time.monotonic() - task.started_at) * 1000
+        assert task.response is not None
+        return task.response, duration, self._report(task, duration, timed_out)
 
     def _report(self, task: Task, duration: float, timed_out: str | None) -> str:
         extra = "\tStatus: timeout" if timed_out else ""
@@ -163,13 +163,13 @@ class Worker:
         return self._log.report(task.request_id, duration, self.function.memory_mb, extra)
 
     def close(self) -> None:
-        """Kills what is left and lets go of port and pipe. Safe to call twice."""
+        """Kills the process and releases port and pipe. Safe to call twice."""
         self.kill()
         self._api.stop()
         self._log.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        # The group, not the process. Only while unreaped: afterwards the number may belong to somebody else.
+        # Signals the process group. Only before the process is reaped: afterwards its id may be reused.
         if self.alive:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -177,15 +177,15 @@ class Worker:
     def _watch(self) -> None:
         code = self._process.wait()
         with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)  # what the handler had started: a sandbox ends as a whole
-        self._gone.set()
+            os.killpg(self.pid, signal.SIGKILL)  # the handler's child processes: a sandbox ends as a whole
+        self._exited.set()
         reason = _exit_reason(code)
-        self._api.abandon(lambda task: _platform_error("Runtime.ExitError", task, reason))
+        self._api.fail(lambda task: _platform_error("Runtime.ExitError", task, reason))
         self._on_exit(self)
 
 
-def _platform_error(kind: str, task: Task, reason: str) -> Answer:
-    return Answer.error(kind, f"RequestId: {task.request_id} Error: {reason}")
+def _platform_error(kind: str, task: Task, reason: str) -> Response:
+    return Response.error(kind, f"RequestId: {task.request_id} Error: {reason}")
 
 
 def _exit_reason(code: int) -> str:

@@ -1,1 +1,1 @@
-"""EMR Serverless: job runs that are local Spark drivers."""
+"""EMR Serverless: runs each job run as a local Spark driver."""

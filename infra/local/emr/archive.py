@@ -1,7 +1,7 @@
-"""Makes the class archive that halves the start of a local Spark: `python -m infra.local.emr.archive`.
+"""Creates the JVM class archive that halves the start-up of local Spark: `python -m infra.local.emr.archive`.
 
-The JVM writes down the classes it has loaded as it ends, so a short session does a little of everything
-first. The archive is a cache in build/: without it all works, only slower.
+The JVM archives the classes that it has loaded when it exits, so a short session first runs statements of each kind.
+The archive is a cache in build/: without it everything works, only slower.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from catalog.settings import load_settings
+from catalog import load_settings
 from infra.local.server import ApiServer
 from spark_jobs.session import class_archive, spark_session
 
@@ -31,22 +31,22 @@ EXERCISE = (
 )
 
 
-def make() -> None:
+def create_archive() -> None:
     target = class_archive()
-    incoming = target.with_suffix(f".{os.getpid()}")
+    partial = target.with_suffix(f".{os.getpid()}")
     server = ApiServer()
     server.start()
     server.endpoint.client("s3").create_bucket(Bucket=BUCKET)
     os.environ |= server.endpoint.environment("archive")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={incoming}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={partial}"
     try:
         with spark_session("archive", load_settings({**os.environ, "STRANDLINE_BUCKET": BUCKET}), local=True) as spark:
             for table, mode in (("cow", "copy-on-write"), ("mor", "merge-on-read")):
                 for statement in EXERCISE[0 if table == "cow" else 1 :]:
                     spark.sql(statement.format(table, mode)).collect()
-        os.replace(incoming, target)  # whole or not at all: a JVM must never map half an archive
+        os.replace(partial, target)  # atomic: a JVM must not map an incomplete archive
     finally:
-        incoming.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         server.stop()
 
 
@@ -56,9 +56,9 @@ def main() -> int:
         return 0
     sys.stderr.write("setup: archiving Spark's classes, so that every later start is quicker (a minute)\n")
     started = time.monotonic()
-    for stale in target.parent.glob("spark-*.jsa"):  # of another Java or other versions: 200 MB each
+    for stale in target.parent.glob("spark-*.jsa"):  # of other versions of Java or Spark: 200 MB each
         stale.unlink()
-    make()
+    create_archive()
     sys.stderr.write(f"setup: {target.name} made in {time.monotonic() - started:.0f} s\n")
     return 0
 

@@ -1,8 +1,7 @@
-"""EMR Serverless job runs that really run: the states of the service around a Spark driver on this machine.
+"""Runs EMR Serverless job runs on local Spark drivers, with the states of the service.
 
-moto answers SUCCESS at once and runs nothing. `JobRunner` takes its place behind StartJobRun, GetJobRun,
-ListJobRuns and CancelJobRun; what a driver is on this machine is `spark_submit`'s and `spark_driver`'s
-business. One per process, as moto's backends are.
+moto reports SUCCESS at once and runs nothing. `JobRunner` implements StartJobRun, GetJobRun, ListJobRuns and
+CancelJobRun instead; `submit` and `driver` translate and run a driver. One per process, like moto's backends.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from infra.local.emr.submit import NotRunnable, plan
 from infra.local.endpoint import Endpoint
 from spark_jobs.session import scratch_directory
 
-_DETAILS = 256  # the longest stateDetails of the API
-_ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
-_TICK = 0.1  # how late a cancel or a time-out may be noticed
-_GRACE = 2.0  # seconds between SIGTERM and SIGKILL when the caller names none
+_MAX_STATE_DETAILS = 256  # the API's limit
+_FINAL_STATES = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
+_POLL_SECONDS = 0.1  # the delay until a cancellation or a timeout takes effect
+_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL, by default
 
 
 class JobRunner:
-    """Runs what StartJobRun is asked for, `max_concurrent` at a time and the rest queued, in the order asked.
+    """Runs job runs in the order of StartJobRun, `max_concurrent` at a time; the others are QUEUED.
 
-    From its making until `stop` it stands behind the EMR Serverless API of this process. `minute_s` is how
-    long a minute of `executionTimeoutMinutes` lasts.
+    Serves the EMR Serverless API of this process from its creation until `stop`. `minute_s` is the length of a minute
+    of `executionTimeoutMinutes`.
     """
 
     def __init__(self, endpoint: Endpoint, *, max_concurrent: int = 1, minute_s: float = 60.0) -> None:
@@ -52,11 +51,11 @@ class JobRunner:
         ]
         for thread in self._threads:
             thread.start()
-        emr_api.serve_with(self)
+        emr_api.attach(self)
 
     def stop(self) -> None:
-        """Ends every driver; runs that had not ended are CANCELLED. No process is left when this returns."""
-        emr_api.withdraw(self)
+        """Ends every driver; unfinished job runs become CANCELLED. Leaves no process behind."""
+        emr_api.detach(self)
         for run in list(self._runs.values()):
             self.cancel(run.job, grace_s=0, reason="the embedded cloud was stopped")
         for _ in self._threads:
@@ -65,7 +64,7 @@ class JobRunner:
             thread.join(timeout=30)
 
     def history(self, job_run_id: str) -> list[str]:
-        """The states a run went through: what polling GetJobRun may miss."""
+        """The states that a job run went through; polling GetJobRun may miss some."""
         with self._lock:
             return list(self._runs[job_run_id].history)
 
@@ -74,30 +73,32 @@ class JobRunner:
         driver = self._runs[job_run_id].driver
         return (driver.stdout.text(), driver.stderr.text()) if driver else ("", "")
 
-    # What the API asks for.
+    # Called by the API.
 
     def submit(self, application: Application, job: JobRun) -> None:
         run = _Run(application, job)
         with self._lock:
-            live = sum(other.job.state not in _ENDED for other in self._runs.values())
+            unfinished = sum(other.job.state not in _FINAL_STATES for other in self._runs.values())
             self._runs[job.id] = run
             self._enter(run, "SUBMITTED")
-            if live >= len(self._threads):
+            if unfinished >= len(self._threads):
                 self._enter(run, "QUEUED")
             self._waiting.put(run)
 
-    def cancel(self, job: JobRun, *, grace_s: float = _GRACE, reason: str = "cancelled by CancelJobRun") -> None:
-        """Returns at once; a run that already ended stays as it is."""
+    def cancel(
+        self, job: JobRun, *, grace_s: float = _GRACE_SECONDS, reason: str = "cancelled by CancelJobRun"
+    ) -> None:
+        """Returns at once. Does nothing to a job run that has ended."""
         run = self._runs[job.id]
         with self._lock:
-            if job.state in _ENDED or run.cancelled:
+            if job.state in _FINAL_STATES or run.cancelled:
                 return
             run.cancelled, run.grace_s = reason, grace_s
             self._enter(run, "CANCELLING")
-            if run.started is None:  # no slot is working on it, and none will
+            if run.started is None:  # no thread runs it, and none will
                 self._enter(run, "CANCELLED", reason)
 
-    # One slot.
+    # Run on the runner's threads.
 
     def _work(self) -> None:
         while (run := self._waiting.get()) is not None:
@@ -113,7 +114,7 @@ class JobRunner:
                 state, details = self._run(run)
             except NotRunnable as error:
                 details = str(error)
-            except Exception as error:  # whatever it was, a run must end and the slot must go on
+            except Exception as error:  # any error ends the job run, and the thread continues
                 details = f"the embedded cloud could not run this job: {type(error).__name__}: {error}"
             finally:
                 with self._lock:
@@ -132,7 +133,7 @@ class JobRunner:
                 self._enter(run, "RUNNING")
                 job.started_at = job.updated_at
             code = self._watch(run, run.driver)
-        self._keep_logs(run, run.driver)
+        self._deliver_logs(run, run.driver)
         if code == 0:
             return "SUCCESS", ""
         error = last_error(run.driver.stderr.text())
@@ -143,14 +144,14 @@ class JobRunner:
         minutes = run.job.execution_timeout_minutes
         deadline = run.started + minutes * self._minute_s
         try:
-            while (code := driver.wait(_TICK)) is None and not run.cancelled:
+            while (code := driver.wait(_POLL_SECONDS)) is None and not run.cancelled:
                 if time.monotonic() > deadline:
                     self.cancel(run.job, reason=f"timed out: it ran for more than {minutes} minutes")
         finally:
             driver.end(run.grace_s if run.cancelled else 0)
         return code
 
-    def _keep_logs(self, run: _Run, driver: Driver) -> None:
+    def _deliver_logs(self, run: _Run, driver: Driver) -> None:
         uri = run.log_uri()
         if uri is None:
             return
@@ -158,7 +159,7 @@ class JobRunner:
         folder = f"{prefix}applications/{run.job.application_id}/jobs/{run.job.id}/SPARK_DRIVER"
         s3 = self._endpoint.client("s3", "emr-serverless")
         for name, tail in (("stdout", driver.stdout), ("stderr", driver.stderr)):
-            with suppress(s3.exceptions.ClientError):  # EMR does not fail a run whose logs it cannot deliver
+            with suppress(s3.exceptions.ClientError):  # EMR does not fail a job run whose logs it cannot deliver
                 body = gzip.compress(tail.text().encode())
                 s3.put_object(Bucket=uri.netloc, Key=f"{folder}/{name}.gz", Body=body)
 
@@ -166,17 +167,17 @@ class JobRunner:
         with self._lock:
             job, now = run.job, utcnow()
             run.history.append(state)
-            job.state, job.state_details, job.updated_at = state, details[:_DETAILS], now
+            job.state, job.state_details, job.updated_at = state, details[:_MAX_STATE_DETAILS], now
             if run.started is not None and state == "PENDING":
                 job.queued_duration_milliseconds = int((now - job.created_at).total_seconds() * 1000)
-            if state in _ENDED:
+            if state in _FINAL_STATES:
                 job.ended_at = now
                 if started := getattr(job, "started_at", None):
                     job.total_execution_duration_seconds = round((now - started).total_seconds())
-                self._announce(run)
+                self._put_state_event(run)
 
-    def _announce(self, run: _Run) -> None:
-        """EMR tells EventBridge of every state; here of the last, and as there a run does not wait for who listens."""
+    def _put_state_event(self, run: _Run) -> None:
+        """Sends the final state to EventBridge (EMR sends every state). Ignores a failed PutEvents."""
         job = run.job
         detail = {
             "jobRunId": job.id,
@@ -195,7 +196,7 @@ class JobRunner:
 
 
 class _Run:
-    """One job run on its way: the API's record of it, and what stands behind."""
+    """One job run: the API's record of it, and its driver."""
 
     def __init__(self, application: Application, job: JobRun) -> None:
         self.application = application
@@ -204,15 +205,15 @@ class _Run:
         self.started: float | None = None
         self.driver: Driver | None = None
         self.cancelled = ""
-        self.grace_s = _GRACE
+        self.grace_s = _GRACE_SECONDS
 
     @property
     def principal(self) -> str:
-        """`job/<name>`, of characters that an access key id may have."""
+        """`job/<name>`, with only characters that an access key id may have."""
         return "job/" + re.sub(r"[^\w.-]+", "-", self.job.name or self.job.id)
 
     def spark_defaults(self) -> list[Mapping[str, str]]:
-        """Weakest first: the application's runtime configuration, then the run's own overrides."""
+        """The application's runtime configuration, then the job run's overrides, which take precedence."""
         overrides = self.job.configuration_overrides or {}
         layers: Iterable[Any] = (
             getattr(self.application, "runtime_configuration", None),

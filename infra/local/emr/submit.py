@@ -1,7 +1,7 @@
-"""A job driver as EMR Serverless describes it, translated into one child process on this machine.
+"""Translates an EMR Serverless job driver into a command for one local child process.
 
-Knows spark-submit's options and EMR's image; never knows about job states. `plan` decides everything and
-starts nothing; `Driver` is the running process.
+Interprets spark-submit's options and paths in EMR's image; job states are the runner's. `plan` starts nothing;
+`Driver` is the running process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from spark_jobs import session
 IMAGE_ROOT = "/opt/strandline"  # where the deployed image keeps the checkout
 DRIVER_ENV = "spark.emr-serverless.driverEnv."
 
-# Sizes of workers and features of the service: this machine is what it is, so they are let go rather than
-# failed on.
+# Worker sizes and features of the service, which are ignored on this machine.
 _SERVICE_ONLY = re.compile(
     r"spark\.(emr-serverless\.|aws\.|dynamicAllocation\.|executor\.|driver\.(memory|cores|host|bindAddress)|master$)"
 )
@@ -43,12 +42,12 @@ _MERGED = ("spark.driver.extraClassPath", "spark.driver.extraJavaOptions")
 
 
 class NotRunnable(Exception):
-    """The job run cannot be started as it was asked for; the message becomes its state details."""
+    """The job run cannot run here; the message becomes its state details."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """All that starts a driver: nothing in it refers back to the request."""
+    """The command, environment and working directory of a driver."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -62,53 +61,53 @@ def plan(
     principal: str,
     scratch: Path,
 ) -> Submission:
-    """`defaults` are spark-defaults, weakest first; the driver's own --conf is stronger than all of them.
+    """Later `defaults` (spark-defaults) override earlier ones, and the driver's own --conf overrides them all.
 
-    Cost: one GET per s3:// file named. Everything fetched goes to `scratch`, which is in memory.
+    Costs one GET for each s3:// file. Downloads go to `scratch`, which is in memory. Raises NotRunnable.
     """
     spark = driver.get("sparkSubmit")
     if spark is None:
-        raise NotRunnable("only sparkSubmit job drivers are run here, no Hive")
+        raise NotRunnable("the embedded cloud runs only sparkSubmit job drivers, not Hive")
     options = _parse(spark.get("sparkSubmitParameters") or "")
-    asked = {key: value for layer in (*defaults, options.conf) for key, value in layer.items()}
+    requested_conf = {key: value for layer in (*defaults, options.conf) for key, value in layer.items()}
     files = _Files(endpoint, principal, scratch)
     script = files.local(spark["entryPoint"], "entry point")
     if script.suffix != ".py":
-        raise NotRunnable(f"entry point {spark['entryPoint']} is not Python: only .py scripts are run here")
+        raise NotRunnable(f"entry point {spark['entryPoint']} is not Python: the embedded cloud runs only .py scripts")
     python_path = [
-        *files.locals(options.lists["py-files"] or asked.pop("spark.submit.pyFiles", "")),
+        *files.locals(options.lists["py-files"] or requested_conf.pop("spark.submit.pyFiles", "")),
         session.ROOT,
     ]
-    conf = _conf(asked, scratch)
+    conf = _conf(requested_conf, scratch)
     for option in ("files", "jars", "archives"):
-        found = files.locals(options.lists[option] or asked.get(f"spark.{option}", ""))
+        paths = files.locals(options.lists[option] or requested_conf.get(f"spark.{option}", ""))
         conf.pop(f"spark.{option}", None)
-        if found:
-            conf[f"spark.{option}"] = ",".join(map(str, found))
+        if paths:
+            conf[f"spark.{option}"] = ",".join(map(str, paths))
     submit = [part for item in conf.items() for part in ("--conf", "=".join(item))]
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME") if name in os.environ},
         **session.local_environment(scratch),
         **endpoint.environment(principal),
-        **{key.removeprefix(DRIVER_ENV): value for key, value in asked.items() if key.startswith(DRIVER_ENV)},
+        **{key.removeprefix(DRIVER_ENV): value for key, value in requested_conf.items() if key.startswith(DRIVER_ENV)},
         "PYTHONPATH": os.pathsep.join(map(str, python_path)),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",  # a run leaves nothing behind, not even a .pyc
+        "PYTHONDONTWRITEBYTECODE": "1",  # a job run leaves no .pyc files behind
         "PYSPARK_SUBMIT_ARGS": shlex.join([*submit, "pyspark-shell"]),
     }
     command = (sys.executable, str(script), *map(str, spark.get("entryPointArguments") or ()))
     return Submission(command, environment, scratch)
 
 
-def _conf(asked: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """The job's settings, over what is only a default here, under what this machine cannot do otherwise."""
+def _conf(requested_conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The local defaults, overridden by the job's settings, overridden by what local mode requires."""
     local = session.local_conf(scratch)
-    kept = {key: value for key, value in asked.items() if not _SERVICE_ONLY.match(key)}
+    applicable = {key: value for key, value in requested_conf.items() if not _SERVICE_ONLY.match(key)}
     forced = {key: value for key, value in local.items() if not key.startswith(("spark.sql.shuffle", "spark.ui"))}
-    for key, joint in zip(_MERGED, (os.pathsep, " "), strict=True):
-        own = [part for part in kept.get(key, "").split(joint) if part and not part.startswith(_IMAGE_JARS)]
-        forced[key] = joint.join([local[key], *own])
-    return {**local, **kept, **forced}
+    for key, separator in zip(_MERGED, (os.pathsep, " "), strict=True):
+        own = [part for part in applicable.get(key, "").split(separator) if part and not part.startswith(_IMAGE_JARS)]
+        forced[key] = separator.join([local[key], *own])
+    return {**local, **applicable, **forced}
 
 
 @dataclass(frozen=True)
@@ -129,50 +128,50 @@ def _parse(parameters: str) -> _Options:
     for option in (*_FILE_OPTIONS, *_SERVICE_ONLY_OPTIONS):
         parser.add_argument(f"--{option}", default="")
     try:
-        given = vars(parser.parse_args(shlex.split(parameters)))
+        arguments = vars(parser.parse_args(shlex.split(parameters)))
     except ValueError as error:
         raise NotRunnable(f"sparkSubmitParameters: {error}") from None
     conf = {}
-    for setting in given["conf"]:
+    for setting in arguments["conf"]:
         key, equals, value = setting.partition("=")
         if not equals:
             raise NotRunnable(f"sparkSubmitParameters: --conf {setting} is not key=value")
         conf[key] = value
-    return _Options(conf, {option: given[option.replace("-", "_")] for option in _FILE_OPTIONS})
+    return _Options(conf, {option: arguments[option.replace("-", "_")] for option in _FILE_OPTIONS})
 
 
 @dataclass(frozen=True)
 class _Files:
-    """Files a job names, brought to paths of this machine."""
+    """The files that a job names, as local paths."""
 
     endpoint: Endpoint
     principal: str
     scratch: Path
 
     def locals(self, names: str) -> list[Path]:
-        wanted = [name for name in names.split(",") if name and not urlparse(name).path.startswith(_IMAGE_JARS)]
-        return [self.local(name, "file") for name in wanted]
+        needed = [name for name in names.split(",") if name and not urlparse(name).path.startswith(_IMAGE_JARS)]
+        return [self.local(name, "file") for name in needed]
 
-    def local(self, name: str, what: str) -> Path:
+    def local(self, name: str, role: str) -> Path:
         url = urlparse(name)
         if url.scheme in ("s3", "s3a", "s3n"):
-            return self._fetched(url.netloc, url.path.lstrip("/"), what)
+            return self._download(url.netloc, url.path.lstrip("/"), role)
         if url.scheme not in ("", "local", "file") or not url.path.startswith("/"):
-            raise NotRunnable(f"{what} {name} is neither s3://, file:// nor local://")
+            raise NotRunnable(f"{role} {name} is not an s3://, file:// or local:// URL")
         inside = url.path.removeprefix(IMAGE_ROOT + "/")
         path = session.ROOT / inside if inside != url.path else Path(url.path)
         if not path.is_file():
-            raise NotRunnable(f"{what} {name} does not exist ({path} is not a file)")
+            raise NotRunnable(f"{role} {name} does not exist ({path} is not a file)")
         return path
 
-    def _fetched(self, bucket: str, key: str, what: str) -> Path:
+    def _download(self, bucket: str, key: str, role: str) -> Path:
         s3 = self.endpoint.client("s3", self.principal)
         target = self.scratch / "files" / Path(key).name
         target.parent.mkdir(exist_ok=True)
         try:
             body = s3.get_object(Bucket=bucket, Key=key)["Body"]
         except (s3.exceptions.ClientError, ValueError) as error:
-            raise NotRunnable(f"{what} s3://{bucket}/{key} could not be read: {error}") from None
+            raise NotRunnable(f"could not read {role} s3://{bucket}/{key}: {error}") from None
         with target.open("wb") as file:
             shutil.copyfileobj(body, file)
         return target

@@ -1,1 +1,1 @@
-"""EventBridge: rules and schedules that really fire, on a clock that tests can move."""
+"""EventBridge rules, and EventBridge Scheduler, on a clock that tests can advance."""

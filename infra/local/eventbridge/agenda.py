@@ -1,6 +1,6 @@
-"""What is to happen at which instant: one thread, one heap, strictly in the order of the instants.
+"""Actions that run at a given time, in order of time, on one thread.
 
-Actions are short: what takes long is somebody else's thread.
+Actions must be short: long work belongs on another thread.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Agenda:
-    """Runs actions when the clock reaches their instant.
+    """Runs actions when the clock reaches their time.
 
-    A jump of the clock over several instants runs them all, one after the other, oldest first; an action that
-    books another one inside the jump has it run in its place. An action that raises is logged and forgotten.
+    When the clock jumps over several actions, all of them run, oldest first; if one of them adds another that is also
+    due, that one runs in its order too. An action that raises is logged.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._heap: list[tuple[datetime, int, Action]] = []
-        self._order = itertools.count()  # the tie-break: same instant, first booked first
+        self._order = itertools.count()  # breaks ties: at the same time, the action added first runs first
         self._state = threading.Condition()
         self._busy = False
         self._wake = threading.Event()
@@ -41,7 +41,7 @@ class Agenda:
         self._thread.start()
 
     def stop(self) -> None:
-        """What is not due yet is dropped."""
+        """Drops the actions that are not due yet."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout=10)
@@ -54,20 +54,19 @@ class Agenda:
     def after(self, delay: timedelta, action: Action) -> None:
         self.at(self.clock.now() + delay, action)
 
-    def settle(self, timeout: float = 10.0) -> None:
-        """Blocks until nothing is due and nothing runs. Raises TimeoutError: a test must not go on
-        halfway."""
+    def wait_until_idle(self, timeout: float = 10.0) -> None:
+        """Blocks until no action is due and none runs. Raises TimeoutError."""
         with self._state:
-            if not self._state.wait_for(self._settled, timeout):
+            if not self._state.wait_for(self._is_idle, timeout):
                 raise TimeoutError(f"the agenda is still busy after {timeout} s")
 
-    def _settled(self) -> bool:
+    def _is_idle(self) -> bool:
         due = bool(self._heap) and self._heap[0][0] <= self.clock.now()
         return not self._busy and not due
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.clear()  # before looking, so that what is booked from here on wakes the wait below
+            self._wake.clear()  # before `_next`, so that an action added from here on ends the wait below
             action, instant = self._next()
             if action:
                 self._perform(action)
@@ -75,7 +74,7 @@ class Agenda:
                 self.clock.wait_until(instant, self._wake)
 
     def _next(self) -> tuple[Action | None, datetime]:
-        """The action that is due, counted as running; or None and the instant to wait for."""
+        """The action that is due, marked as running; or None and the time to wait for."""
         with self._state:
             if not self._heap:
                 return None, _NEVER
@@ -90,7 +89,7 @@ class Agenda:
         try:
             action()
         except Exception:
-            _log.exception("an action on the agenda failed")
+            _log.exception("a scheduled action failed")
         finally:
             with self._state:
                 self._busy = False

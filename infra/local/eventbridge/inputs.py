@@ -1,6 +1,6 @@
-"""What a rule's target receives: the event, a part of it, a template filled from it, or a constant.
+"""The input of a rule's target: the event, a part of it (InputPath), a template (InputTransformer), or a constant.
 
-moto fills templates by plain text replacement, which breaks on quotes, and knows neither InputPath nor Input.
+moto fills templates by text replacement, which breaks on quotes, and supports neither InputPath nor Input.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from jsonpath_ng.ext.parser import parse as parse_path
 
 Event = dict[str, Any]
 
-# A template as AWS reads it: string literals, inside which a value loses its quotes, and the places between.
+# A template's tokens: an escape, a quote, or a placeholder. Inside a string literal a value is inserted without quotes.
 _TOKEN = re.compile(r'\\.|"|<([A-Za-z0-9_.\-]+)>', re.DOTALL)
 _ABSENT = object()
 
 
 def shape_input(target: dict[str, Any], event: Event, rule_arn: str, ingestion_time: str) -> str:
-    """The text that the target gets for `event`."""
+    """The text that the target receives for `event`."""
     if "Input" in target:
         return str(target["Input"])
     if "InputPath" in target:
-        found = _find(target["InputPath"], event)
-        return json.dumps(None if found is _ABSENT else found)
+        value = _find(target["InputPath"], event)
+        return json.dumps(None if value is _ABSENT else value)
     if "InputTransformer" in target:
         transformer = target["InputTransformer"]
         values = {name: _find(path, event) for name, path in transformer.get("InputPathsMap", {}).items()}
@@ -34,10 +34,9 @@ def shape_input(target: dict[str, Any], event: Event, rule_arn: str, ingestion_t
 
 
 def fill(template: str, values: dict[str, Any]) -> str:
-    """The template with `<name>` replaced: as JSON between string literals, as escaped text inside one.
+    """The template with each `<name>` replaced: by JSON outside string literals, by escaped text inside one.
 
-    A value that the event lacks leaves nothing behind inside a literal and null outside one. A name that was
-    never declared stays as it is written.
+    A value that the event lacks becomes empty inside a literal and null outside. An undeclared name stays unchanged.
     """
     quoted = False
 

@@ -1,10 +1,10 @@
-"""Schedules that really fire: EventBridge Scheduler's, and EventBridge rules with a ScheduleExpression.
+"""Runs the deployed schedules: those of EventBridge Scheduler, and EventBridge rules with a ScheduleExpression.
 
-The definitions live in moto. Here they are read, their next tick is known, and the event goes to `targets`.
+The definitions are in moto. This module reads them, computes each schedule's next tick, and sends to its targets.
 
-Laws: every tick fires, once, in the order of the instants, also when the clock jumps over many (rate and cron
-alike: AWS would not have slept). A schedule counts from when it was first seen, or last changed in its
-timing. One that was disabled or deleted before its tick does not fire. Flexible windows fire at their start.
+Laws: every tick fires once, in order of time, also when the clock jumps over several (rate and cron alike, since AWS
+would have fired them). A schedule counts from when it was first read, or when its timing last changed. A schedule
+that is disabled or deleted before its tick does not fire. A flexible time window fires at its start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from infra.local.requests import RequestLog
 from infra.local.writes import WriteWatch
 
 _log = logging.getLogger(__name__)
-_LOOK_EVERY = timedelta(seconds=1)
+_CHECK_EVERY = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
 
 
@@ -45,7 +45,7 @@ class Definition:
 
     @property
     def timing(self) -> tuple[object, ...]:
-        """What, when changed, makes the schedule count anew."""
+        """The fields that, when changed, restart the schedule."""
         return self.expression, self.timezone, self.start, self.end
 
 
@@ -58,8 +58,9 @@ class _Running:
 
 
 class Schedules:
-    """Fires what is deployed. `sync` reads the deployed schedules; it is called on start, and again by itself
-    before a tick fires and once a second when the request log shows that somebody changed one.
+    """Fires the deployed schedules.
+
+    Calls `sync` on start, and again, before a tick and once a second, when the request log shows a change.
     """
 
     def __init__(self, endpoint: Endpoint, log: RequestLog, targets: Targets, agenda: Agenda) -> None:
@@ -73,7 +74,7 @@ class Schedules:
 
     def start(self) -> None:
         self.sync()
-        self._agenda.after(_LOOK_EVERY, self._look)
+        self._agenda.after(_CHECK_EVERY, self._check)
 
     def stop(self) -> None:
         with self._lock:
@@ -81,42 +82,43 @@ class Schedules:
             self._running.clear()
 
     def sync(self) -> None:
-        """Reads what is deployed. Raises ValueError naming every expression that AWS would not have taken.
+        """Reads the deployed schedules. Raises ValueError that names every expression AWS would reject.
 
-        A test on a manual clock calls this between creating a schedule and moving the clock, so that the
-        schedule counts from before the move.
+        A test with a manual clock calls this between creating a schedule and advancing the clock, so that the schedule
+        counts from the earlier time.
         """
         with self._lock:
-            self._watch.changed()  # marks the log before reading: a change made meanwhile is seen next time
-            deployed = {found.arn: found for found in (*self._schedules(), *self._rules())}
+            self._watch.changed()  # before reading, so that a change made meanwhile is noticed next time
+            deployed = {definition.arn: definition for definition in (*self._schedules(), *self._rules())}
             for arn in self._running.keys() - deployed.keys():
                 del self._running[arn]
-            problems = [problem for found in deployed.values() if (problem := self._take(found))]
+            problems = [problem for definition in deployed.values() if (problem := self._update(definition))]
         if problems:
             raise ValueError("; ".join(problems))
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._stopped:
             return
-        self._agenda.after(_LOOK_EVERY, self._look)  # first, so that a failing read is not the last one
+        self._agenda.after(_CHECK_EVERY, self._check)  # first, so that checks continue when `sync` raises
         if self._watch.changed():
             self.sync()
 
-    def _take(self, found: Definition) -> str | None:
-        known = self._running.get(found.arn)
-        if known and known.definition.timing == found.timing:
-            known.definition = found
+    def _update(self, definition: Definition) -> str | None:
+        """Starts or updates one schedule; returns the problem when its expression is invalid."""
+        current = self._running.get(definition.arn)
+        if current and current.definition.timing == definition.timing:
+            current.definition = definition
             return None
         try:
-            expression = expressions.parse(found.expression, found.timezone)
-        except (ValueError, LookupError) as error:  # LookupError: a time zone that does not exist
-            return f"{found.arn}: {error}"
-        running = _first(found, expression, self._agenda.clock.now())
-        self._running[found.arn] = running
-        self._book(running)
+            expression = expressions.parse(definition.expression, definition.timezone)
+        except (ValueError, LookupError) as error:  # LookupError: an unknown time zone
+            return f"{definition.arn}: {error}"
+        running = _first(definition, expression, self._agenda.clock.now())
+        self._running[definition.arn] = running
+        self._plan_tick(running)
         return None
 
-    def _book(self, running: _Running) -> None:
+    def _plan_tick(self, running: _Running) -> None:
         tick, end = running.tick, running.definition.end
         if tick is not None and (end is None or tick <= end):
             self._agenda.at(tick, lambda: self._fire(running, tick))
@@ -129,85 +131,87 @@ class Schedules:
             if self._watch.changed():
                 self.sync()
             if self._running.get(running.definition.arn) is not running:
-                return  # disabled, deleted or given another timing since it was booked
+                return  # disabled, deleted or restarted since the tick was planned
             for target in running.definition.targets:
                 self._targets.send(_delivery(running.definition, target, tick))
             running.tick = running.expression.next(tick, running.anchor)
-            self._book(running)
+            self._plan_tick(running)
 
     def _schedules(self) -> list[Definition]:
         scheduler = self._endpoint.client("scheduler")
-        found = []
+        definitions = []
         for page in scheduler.get_paginator("list_schedules").paginate():
-            for brief in page["Schedules"]:
-                if brief["State"] == "ENABLED":
-                    whole = scheduler.get_schedule(GroupName=brief["GroupName"], Name=brief["Name"])
-                    found.append(_from_scheduler(whole))
-        return found
+            for summary in page["Schedules"]:
+                if summary["State"] == "ENABLED":
+                    schedule = scheduler.get_schedule(GroupName=summary["GroupName"], Name=summary["Name"])
+                    definitions.append(_from_scheduler(schedule))
+        return definitions
 
     def _rules(self) -> list[Definition]:
-        """Rules with a schedule: AWS has them on the default bus only."""
+        """Rules with a ScheduleExpression, which AWS allows only on the default bus."""
         events = self._endpoint.client("events")
-        found = []
+        definitions = []
         for page in events.get_paginator("list_rules").paginate():
             for rule in page["Rules"]:
                 if rule.get("ScheduleExpression") and rule["State"] != "DISABLED":
                     pages = events.get_paginator("list_targets_by_rule").paginate(Rule=rule["Name"])
                     targets = tuple(target for page in pages for target in page["Targets"])
                     expression = rule["ScheduleExpression"]
-                    found.append(Definition(rule["Arn"], expression, "UTC", targets, is_rule=True))
-        return found
+                    definitions.append(Definition(rule["Arn"], expression, "UTC", targets, is_rule=True))
+        return definitions
 
 
-def _from_scheduler(whole: dict[str, Any]) -> Definition:
+def _from_scheduler(schedule: dict[str, Any]) -> Definition:
     return Definition(
-        arn=whole["Arn"],
-        expression=whole["ScheduleExpression"],
-        timezone=whole.get("ScheduleExpressionTimezone") or "UTC",
-        targets=(whole["Target"],),
-        start=_utc(whole.get("StartDate")),
-        end=_utc(whole.get("EndDate")),
-        delete_after=whole.get("ActionAfterCompletion") == "DELETE",
+        arn=schedule["Arn"],
+        expression=schedule["ScheduleExpression"],
+        timezone=schedule.get("ScheduleExpressionTimezone") or "UTC",
+        targets=(schedule["Target"],),
+        start=_utc(schedule.get("StartDate")),
+        end=_utc(schedule.get("EndDate")),
+        delete_after=schedule.get("ActionAfterCompletion") == "DELETE",
     )
 
 
-def _first(found: Definition, expression: expressions.Expression, now: datetime) -> _Running:
+def _first(definition: Definition, expression: expressions.Expression, now: datetime) -> _Running:
     """AWS: a schedule's rate fires at its start date, or at once without one; a rule's rate after one period.
 
-    A cron or at() that is due this very instant is past; only a start date to come may itself be a tick.
+    A cron or at() that is due exactly now does not fire; only a future start date may itself be a tick.
     """
-    anchor = found.start or now
-    begins = found.start is not None and found.start > now
-    at_once = isinstance(expression, expressions.Rate) and not found.is_rule and found.start is None
+    anchor = definition.start or now
+    begins = definition.start is not None and definition.start > now
+    at_once = isinstance(expression, expressions.Rate) and not definition.is_rule and definition.start is None
     after = anchor - _INSTANT if begins or at_once else now
-    return _Running(found, expression, anchor, expression.next(after, anchor))
+    return _Running(definition, expression, anchor, expression.next(after, anchor))
 
 
-def _delivery(found: Definition, target: dict[str, Any], tick: datetime) -> Delivery:
-    execution = str(uuid.uuid4())
+def _delivery(definition: Definition, target: dict[str, Any], tick: datetime) -> Delivery:
+    execution_id = str(uuid.uuid4())
     time = tick.strftime("%Y-%m-%dT%H:%M:%SZ")
-    if found.is_rule:
-        event = _scheduled_event(execution, "aws.events", time, found.arn, {})
-        text = shape_input(target, event, found.arn, time)
-        return Delivery(found.arn, target, lambda attempt: text, tick, "events", {"RULE_ARN": found.arn})
+    if definition.is_rule:
+        event = _scheduled_event(execution_id, "aws.events", time, definition.arn, {})
+        text = shape_input(target, event, definition.arn, time)
+        return Delivery(definition.arn, target, lambda attempt: text, tick, "events", {"RULE_ARN": definition.arn})
 
-    # Without an input a templated target gets this notification, whose detail is a string.
-    given = target.get("Input") or json.dumps(_scheduled_event(execution, "aws.scheduler", time, found.arn, "{}"))
+    # Without an Input, a templated target gets this notification, whose detail is a string.
+    template = target.get("Input") or json.dumps(
+        _scheduled_event(execution_id, "aws.scheduler", time, definition.arn, "{}")
+    )
 
     def payload(attempt: int) -> str:
-        context = {"schedule-arn": found.arn, "scheduled-time": time, "execution-id": execution}
-        text: str = given
+        context = {"schedule-arn": definition.arn, "scheduled-time": time, "execution-id": execution_id}
+        text: str = template
         for name, value in {**context, "attempt-number": str(attempt)}.items():
             text = text.replace(f"<aws.scheduler.{name}>", value)
         return text
 
-    told = {
-        "SCHEDULE_ARN": found.arn,
+    attributes = {
+        "SCHEDULE_ARN": definition.arn,
         "SCHEDULED_TIME": time,
-        "EXECUTION_ID": execution,
+        "EXECUTION_ID": execution_id,
         "IS_PAYLOAD_TRUNCATED": "false",
     }
-    return Delivery(found.arn, target, payload, tick, "scheduler", told)
+    return Delivery(definition.arn, target, payload, tick, "scheduler", attributes)
 
 
 def _scheduled_event(id: str, source: str, time: str, arn: str, detail: Any) -> dict[str, Any]:

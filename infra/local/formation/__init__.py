@@ -1,7 +1,7 @@
-"""CloudFormation types that moto does not create, or creates by halves, made real through the services' own APIs.
+"""CloudFormation types that moto does not create, or creates incompletely, created through the services' APIs.
 
-moto skips an unknown type with a warning; AWS would refuse the template. So does the embedded cloud, except for
-the types named in `types.OPAQUE`.
+moto skips an unknown type with a warning. AWS rejects the template, and so does the embedded cloud, except for the
+types in `types.OPAQUE`.
 """
 
 from infra.local.formation.resource import install_types

@@ -1,4 +1,4 @@
-"""AWS::S3::Bucket with everything our stacks say of one: moto's own model knows the name, encryption and tags only."""
+"""AWS::S3::Bucket with the properties that the stacks use: moto's own model has name, encryption and tags only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def create_bucket(client: Any, properties: dict[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def update_bucket(client: Any, made: dict[str, Any], properties: dict[str, Any]) -> None:
-    configure_bucket(client, made["Bucket"], properties)
+def update_bucket(client: Any, state: dict[str, Any], properties: dict[str, Any]) -> None:
+    configure_bucket(client, state["Bucket"], properties)
 
 
 def configure_bucket(client: Any, bucket: str, properties: dict[str, Any]) -> None:
-    """All but access logs and replication: moto would write a log object within each request, and knows one region."""
+    """Sets all properties except access logs, for which moto would write a log object within each request, and
+    replication, since the embedded cloud has one region."""
     versioning = properties.get("VersioningConfiguration")
     if versioning:
         client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration=versioning)
@@ -53,49 +54,50 @@ def configure_bucket(client: Any, bucket: str, properties: dict[str, Any]) -> No
 
 
 def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, Any]:
-    """CloudFormation's `ExpirationInDays` and the like in the API's words. What is not said here is refused."""
-    out: dict[str, Any] = {"Status": rule["Status"], "Filter": {"Prefix": rule.get("Prefix", "")}}
+    """A rule's CloudFormation properties as the API's parameters. Raises ValueError for a property not listed here."""
+    parameters: dict[str, Any] = {"Status": rule["Status"], "Filter": {"Prefix": rule.get("Prefix", "")}}
     for name, value in rule.items():
         match name:
             case "Status" | "Prefix":
                 pass
             case "Id":
-                out["ID"] = value
+                parameters["ID"] = value
             case "ExpirationInDays":
-                out["Expiration"] = {"Days": int(value)}
+                parameters["Expiration"] = {"Days": int(value)}
             case "NoncurrentVersionExpiration":
-                out[name] = {"NoncurrentDays": int(value["NoncurrentDays"])}
+                parameters[name] = {"NoncurrentDays": int(value["NoncurrentDays"])}
             case "AbortIncompleteMultipartUpload":
-                out[name] = {"DaysAfterInitiation": int(value["DaysAfterInitiation"])}
+                parameters[name] = {"DaysAfterInitiation": int(value["DaysAfterInitiation"])}
             case "Transitions":
-                out[name] = [
-                    {"Days": int(one["TransitionInDays"]), "StorageClass": one["StorageClass"]} for one in value
+                parameters[name] = [
+                    {"Days": int(transition["TransitionInDays"]), "StorageClass": transition["StorageClass"]}
+                    for transition in value
                 ]
             case _:
-                raise ValueError(f"infra/local/formation/bucket.py does not know {name} of a lifecycle rule")
-    return out
+                raise ValueError(f"unknown lifecycle rule property {name}: add it to infra/local/formation/bucket.py")
+    return parameters
 
 
 def _notification(properties: dict[str, Any]) -> dict[str, Any]:
-    """CloudFormation's singular `Event` and `Filter.S3Key` in the API's words."""
+    """A notification configuration as the API's parameters: CloudFormation has one `Event`, and `Filter.S3Key`."""
     kinds = {
         "QueueConfigurations": ("Queue", "QueueArn"),
         "LambdaConfigurations": ("Function", "LambdaFunctionArn"),
         "TopicConfigurations": ("Topic", "TopicArn"),
     }
-    out: dict[str, Any] = {}
-    for kind, (short, long) in kinds.items():
-        entries = [_entry(entry, short, long) for entry in properties.get(kind, [])]
+    parameters: dict[str, Any] = {}
+    for section, (property_name, parameter) in kinds.items():
+        entries = [_entry(entry, property_name, parameter) for entry in properties.get(section, [])]
         if entries:
-            out["LambdaFunctionConfigurations" if short == "Function" else kind] = entries
+            parameters["LambdaFunctionConfigurations" if property_name == "Function" else section] = entries
     if "EventBridgeConfiguration" in properties:
-        out["EventBridgeConfiguration"] = {}
-    return out
+        parameters["EventBridgeConfiguration"] = {}
+    return parameters
 
 
-def _entry(entry: dict[str, Any], short: str, long: str) -> dict[str, Any]:
-    out: dict[str, Any] = {long: entry[short], "Events": [entry["Event"]]}
+def _entry(entry: dict[str, Any], property_name: str, parameter: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = {parameter: entry[property_name], "Events": [entry["Event"]]}
     if "Filter" in entry:
         rules = entry["Filter"]["S3Key"]["Rules"]
-        out["Filter"] = {"Key": {"FilterRules": rules}}
-    return out
+        parameters["Filter"] = {"Key": {"FilterRules": rules}}
+    return parameters

@@ -1,7 +1,7 @@
-"""How one CloudFormation resource becomes API calls on the embedded cloud, and how moto is told to use it.
+"""CloudFormation resources that are created through API calls, and their installation into moto.
 
-A resource is a row of `types.TYPES`: which call creates it, which deletes it, what Ref and GetAtt answer. The calls
-go over the endpoint like anybody's, so what a stack creates is exactly what a client would have made.
+A resource type is a row of `types.TYPES`: the calls that create and delete it, and the values of Ref and GetAtt. The
+calls go through the endpoint, so a stack creates exactly what a client would.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from moto.cloudformation.exceptions import ValidationError
 from moto.core.common_models import BaseModel, CloudFormationModel
 
 from infra.local.endpoint import Endpoint
-from infra.local.formation.stacks import mend_stacks
+from infra.local.formation.stacks import patch_stacks
 
 Properties = dict[str, Any]
-Made = dict[str, Any]  # the properties, with what the service answered laid over them
+State = dict[str, Any]  # the properties, updated with the service's response
 
 
 @dataclass(frozen=True)
 class ApiType:
-    """One CloudFormation type. `identity` names the parameters, taken from what was made, that find it again."""
+    """One CloudFormation type.
+
+    `create` returns values to add to the resource's state. `delete` is called with the `identity` values of the state;
+    `ref` and `attributes` name the state's values for Ref and GetAtt. Without `update`, an update deletes the resource
+    and creates it again. `name` is the property that CloudFormation generates when the template has none.
+    """
 
     type: str
     service: str
@@ -34,24 +39,24 @@ class ApiType:
     name: str | None = None
     ref: str = "Name"
     attributes: Mapping[str, str] = field(default_factory=dict)
-    update: Callable[[Any, Made, Properties], None] | None = None
+    update: Callable[[Any, State, Properties], None] | None = None
 
 
 class Resource(BaseModel):
-    """A created resource of an ApiType. moto's stack code drives it by duck typing, as one of its own models."""
+    """A created resource of an ApiType. moto's stack code uses it as one of its own models, by duck typing."""
 
     spec: ApiType
     endpoint: Endpoint
 
-    def __init__(self, made: Made) -> None:
-        self.made = made
+    def __init__(self, state: State) -> None:
+        self.state = state
 
     @property
     def physical_resource_id(self) -> str:
-        return str(self.made[self.spec.ref])
+        return str(self.state[self.spec.ref])
 
     def get_cfn_attribute(self, attribute: str) -> Any:
-        return self.made[self.spec.attributes[attribute]]
+        return self.state[self.spec.attributes[attribute]]
 
     @classmethod
     def has_cfn_attr(cls, attr: str) -> bool:
@@ -64,7 +69,7 @@ class Resource(BaseModel):
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
     ) -> Resource:
-        properties = cls._named(resource_name, cloudformation_json)
+        properties = cls._with_name(resource_name, cloudformation_json)
         return cls._create(properties)
 
     @classmethod
@@ -85,10 +90,10 @@ class Resource(BaseModel):
     ) -> Resource:
         properties = {**cloudformation_json.get("Properties", {})}
         if cls.spec.name:
-            properties.setdefault(cls.spec.name, original_resource.made[cls.spec.name])
+            properties.setdefault(cls.spec.name, original_resource.state[cls.spec.name])
         if cls.spec.update:
-            cls.spec.update(cls._client(), original_resource.made, properties)
-            return cls({**original_resource.made, **properties})
+            cls.spec.update(cls._client(), original_resource.state, properties)
+            return cls({**original_resource.state, **properties})
         original_resource.delete(account_id, region_name)
         return cls._create(properties)
 
@@ -96,9 +101,9 @@ class Resource(BaseModel):
         if self.spec.delete is None:
             return
         try:
-            getattr(self._client(), self.spec.delete)(**{key: self.made[key] for key in self.spec.identity})
+            getattr(self._client(), self.spec.delete)(**{key: self.state[key] for key in self.spec.identity})
         except ClientError as error:
-            # Gone already, by hand or with its parent: CloudFormation takes that as deleted.
+            # Already deleted, by hand or with its parent: CloudFormation counts that as deleted.
             if "NotFound" not in error.response["Error"]["Code"] and "NoSuch" not in error.response["Error"]["Code"]:
                 raise
 
@@ -107,15 +112,15 @@ class Resource(BaseModel):
         return cls.endpoint.client(cls.spec.service, "cloudformation")
 
     @classmethod
-    def _named(cls, generated: str, cloudformation_json: Any) -> Properties:
+    def _with_name(cls, generated_name: str, cloudformation_json: Any) -> Properties:
         properties = {**cloudformation_json.get("Properties", {})}
         if cls.spec.name:
-            properties.setdefault(cls.spec.name, generated)
+            properties.setdefault(cls.spec.name, generated_name)
         return properties
 
 
 class Opaque(BaseModel):
-    """A type whose being there changes nothing the lake can see; only its name is kept."""
+    """A resource without effect in the embedded cloud: only its name is stored."""
 
     def __init__(self, name: str) -> None:
         self.physical_resource_id = name
@@ -129,15 +134,15 @@ class Opaque(BaseModel):
         return original_resource
 
     def delete(self, account_id: str, region_name: str) -> None:
-        """Nothing was made."""
+        """Does nothing: nothing was created."""
 
     def is_created(self) -> bool:
         return True
 
 
 def install_types(endpoint: Endpoint, types: tuple[ApiType, ...], opaque: frozenset[str]) -> None:
-    """Makes moto's CloudFormation create `types` through `endpoint`, and refuse what neither it nor we know."""
-    mend_stacks()
+    """Makes moto's CloudFormation create `types` through `endpoint`, and reject types that neither it nor we know."""
+    patch_stacks()
     ours: dict[str, type[Resource]] = {
         spec.type: type(spec.type, (Resource,), {"spec": spec, "endpoint": endpoint}) for spec in types
     }
@@ -147,12 +152,12 @@ def install_types(endpoint: Endpoint, types: tuple[ApiType, ...], opaque: frozen
             return ours[resource_type]
         if resource_type in opaque:
             return Opaque
-        known = parsing.get_model_map().get(resource_type)
-        if known is None:
+        moto_model = parsing.get_model_map().get(resource_type)
+        if moto_model is None:
             raise ValidationError(
-                message=f"Unrecognized resource types: [{resource_type}]. Describe it in infra/local/formation/types.py"
+                message=f"Unrecognized resource types: [{resource_type}]. Add it to infra/local/formation/types.py"
             )
-        return known
+        return moto_model
 
     def name_property_of(resource_type: str) -> str | None:
         if resource_type in ours:

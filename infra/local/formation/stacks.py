@@ -1,5 +1,4 @@
-"""moto's stacks, mended: one that cannot be created leaves nothing, nor does one that was deleted; defaults stay, and
-JSON is read as JSON."""
+"""Patches for moto's CloudFormation stacks: rollback, deletion, parameter defaults, and parsing of JSON templates."""
 
 from __future__ import annotations
 
@@ -12,16 +11,16 @@ from moto.cloudformation.models import CloudFormationBackend, Stack
 
 
 @functools.cache
-def mend_stacks() -> None:
-    """Applied once per process."""
+def patch_stacks() -> None:
+    """Applies every patch, once per process."""
     _roll_back_failed_stacks()
-    _keep_defaults()
-    _read_json_as_json()
-    _leave_the_deleted_alone()
+    _keep_parameter_defaults()
+    _parse_json_templates()
+    _forget_deleted_resources()
 
 
 def _roll_back_failed_stacks() -> None:
-    """AWS: a failed creation is rolled back. moto keeps a stack that raises whenever it is looked at."""
+    """AWS: a failed creation is rolled back. moto keeps a stack that raises whenever it is described."""
     original = CloudFormationBackend.create_stack
 
     def create_stack(self: CloudFormationBackend, *arguments: Any, **named: Any) -> Stack:
@@ -31,29 +30,31 @@ def _roll_back_failed_stacks() -> None:
         except BaseException:
             for stack_id in set(self.stacks) - before:
                 stack = self.stacks.pop(stack_id)
-                with suppress(Exception):  # the first failure is the one to tell
+                with suppress(Exception):  # raise the first failure, not this one
                     stack.resource_map.delete()
             raise
 
     CloudFormationBackend.create_stack = create_stack
 
 
-def _keep_defaults() -> None:
-    """AWS: `UsePreviousValue` of a parameter that was never given keeps its default. moto raises."""
+def _keep_parameter_defaults() -> None:
+    """AWS: `UsePreviousValue` of a parameter that was never set keeps its default. moto raises."""
     original = CloudFormationBackend._resolve_update_parameters
 
     def resolve(self: CloudFormationBackend, instance: Any, incoming_params: list[dict[str, Any]]) -> dict[str, str]:
-        asked = [
-            one for one in incoming_params if "ParameterValue" in one or one["ParameterKey"] in instance.parameters
+        resolvable = [
+            parameter
+            for parameter in incoming_params
+            if "ParameterValue" in parameter or parameter["ParameterKey"] in instance.parameters
         ]
-        resolved: dict[str, str] = original(self, instance, asked)
+        resolved: dict[str, str] = original(self, instance, resolvable)
         return resolved
 
     CloudFormationBackend._resolve_update_parameters = resolve
 
 
-def _read_json_as_json() -> None:
-    """moto gives every template to a pure-Python YAML parser first: seconds for templates the size of ours."""
+def _parse_json_templates() -> None:
+    """moto parses every template as YAML first, in pure Python, which takes seconds for the lake's templates."""
     original = Stack.parse_template
 
     def parse_template(template: str) -> dict[str, Any]:
@@ -65,15 +66,15 @@ def _read_json_as_json() -> None:
     Stack.parse_template = staticmethod(parse_template)
 
 
-def _leave_the_deleted_alone() -> None:
-    """AWS: a deleted stack can be described, by its id. moto then makes all that its outputs refer to once more."""
+def _forget_deleted_resources() -> None:
+    """AWS: a deleted stack can be described by its id. moto then creates the resources in its outputs again."""
     original = Stack.delete
 
     def delete(self: Stack) -> None:
         original(self)
         self.output_map._output_json_map = {}
-        made = self.resource_map
-        left = made._parsed_resources.keys() & made._resource_json_map.keys()
-        made._resource_json_map = {name: made._resource_json_map[name] for name in left}
+        resources = self.resource_map
+        remaining = resources._parsed_resources.keys() & resources._resource_json_map.keys()
+        resources._resource_json_map = {name: resources._resource_json_map[name] for name in remaining}
 
     Stack.delete = delete

@@ -1,4 +1,4 @@
-"""API Gateway v2 HTTP APIs, served on loopback as they are deployed."""
+"""API Gateway: serves the deployed HTTP APIs on loopback."""
 
 from infra.local.gateway.server import Gateway
 

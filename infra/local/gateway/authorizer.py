@@ -1,4 +1,4 @@
-"""Who may call a route: the deployed authorization, enforced. What cannot be enforced is refused."""
+"""Enforces the deployed authorization of routes. A route whose authorization is not supported responds 500."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from werkzeug.wrappers import Request
 
 from infra.local.clock import Clock
 from infra.local.endpoint import ACCOUNT
-from infra.local.gateway.deployed import Route
+from infra.local.gateway.apis import Route
 from infra.local.gateway.tokens import InvalidTokenError, KeySets, claims_of
 
 _SIGNED = re.compile(
@@ -21,7 +21,7 @@ _SIGNED = re.compile(
 
 @dataclass
 class DeniedError(Exception):
-    """The request goes no further: 401 without a valid identity, 403 with one that may not."""
+    """The request is denied: 401 without a valid identity, 403 when the identity may not call the route."""
 
     status: int
     challenge: str | None = None
@@ -34,17 +34,18 @@ class Authorizer:
         self._keys = KeySets()
 
     def authorize(self, request: Request, route: Route) -> dict[str, Any] | None:
-        """What `requestContext.authorizer` holds, None for an open route. Raises DeniedError."""
+        """The value of `requestContext.authorizer`; None for a public route. Raises DeniedError."""
         if route.authorization == "NONE":
             return None
         if route.authorization == "JWT" and route.authorizer:
-            return {"jwt": self._by_token(request, route, route.authorizer)}
+            return {"jwt": self._authorize_jwt(request, route, route.authorizer)}
         if route.authorization == "AWS_IAM":
-            return {"iam": _by_signature(request)}
-        raise DeniedError(500, reason=f"{route.key} asks for {route.authorization}, which cannot be enforced here")
+            return {"iam": _authorize_iam(request)}
+        reason = f"{route.key} has authorization {route.authorization}, which the embedded cloud does not support"
+        raise DeniedError(500, reason=reason)
 
-    def _by_token(self, request: Request, route: Route, authorizer: dict[str, Any]) -> dict[str, Any]:
-        token = _identity(request, authorizer.get("IdentitySource") or ["$request.header.Authorization"])
+    def _authorize_jwt(self, request: Request, route: Route, authorizer: dict[str, Any]) -> dict[str, Any]:
+        token = _token(request, authorizer.get("IdentitySource") or ["$request.header.Authorization"])
         if token is None:
             raise DeniedError(401, "Bearer", "no token")
         configuration = authorizer["JwtConfiguration"]
@@ -58,42 +59,42 @@ class Authorizer:
         if route.scopes and not set(route.scopes) & set(scopes):
             challenge = f'Bearer scope="{" ".join(route.scopes)}" error="insufficient_scope"'
             raise DeniedError(403, challenge, f"the token has none of the scopes {', '.join(route.scopes)}")
-        return {"claims": {name: as_text(value) for name, value in claims.items()}, "scopes": scopes or None}
+        texts = {name: as_text(value) for name, value in claims.items() if value is not None}
+        return {"claims": texts, "scopes": scopes if route.scopes else None}
 
 
 def as_text(value: Any) -> str:
-    """A claim as API Gateway hands it on: text, lists as `[a b]`, objects as `map[k:v]`."""
+    """A claim as API Gateway passes it on: text, with lists as `[a b]` and objects as `map[k:v]`, as Go prints them."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
         return f"[{' '.join(as_text(part) for part in value)}]"
     if isinstance(value, dict):
         return f"map[{' '.join(f'{name}:{as_text(value[name])}' for name in sorted(value))}]"
-    return "" if value is None else str(value)
+    return "<nil>" if value is None else str(value)
 
 
-def _identity(request: Request, sources: list[str]) -> str | None:
-    for source in sources:
-        place, _, name = source.removeprefix("$request.").partition(".")
-        found = request.headers.get(name) if place == "header" else request.args.get(name)
-        if found:
-            return re.sub(r"^bearer\s+", "", found.strip(), flags=re.IGNORECASE)
+def _token(request: Request, identity_sources: list[str]) -> str | None:
+    for source in identity_sources:
+        location, _, name = source.removeprefix("$request.").partition(".")
+        value = request.headers.get(name) if location == "header" else request.args.get(name)
+        if value:
+            return re.sub(r"^bearer\s+", "", value.strip(), flags=re.IGNORECASE)
     return None
 
 
 def _scopes(claims: dict[str, Any]) -> list[str]:
-    given = claims.get("scope", claims.get("scp", ""))
-    if isinstance(given, list):
-        return [str(scope) for scope in given]
-    return str(given).split()
+    scope_claim = claims.get("scope", claims.get("scp", ""))
+    if isinstance(scope_claim, list):
+        return [str(scope) for scope in scope_claim]
+    return str(scope_claim).split()
 
 
-def _by_signature(request: Request) -> dict[str, Any]:
-    """Nothing in the embedded cloud checks a secret: the access key id is the principal, as
-    everywhere in it."""
+def _authorize_iam(request: Request) -> dict[str, Any]:
+    """Checks the form of the signature only: in the embedded cloud the access key id is the principal."""
     signed = _SIGNED.fullmatch(request.headers.get("Authorization", "").strip())
     if not signed or "X-Amz-Date" not in request.headers:
-        raise DeniedError(403, reason="not signed for execute-api")
+        raise DeniedError(403, reason="the request is not signed for execute-api")
     return {
         "accessKey": signed[1],
         "accountId": ACCOUNT,

@@ -1,4 +1,4 @@
-"""CORS as deployed on an API: preflights are answered, and what functions say about origins is overridden."""
+"""CORS as configured on an API: responds to preflights, and overrides the CORS headers of functions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from werkzeug.wrappers import Request, Response
 
 
 def is_preflight(request: Request) -> bool:
-    wanted = ("Origin", "Access-Control-Request-Method")
-    return request.method == "OPTIONS" and all(name in request.headers for name in wanted)
+    required = ("Origin", "Access-Control-Request-Method")
+    return request.method == "OPTIONS" and all(name in request.headers for name in required)
 
 
 def preflight(request: Request, cors: dict[str, Any]) -> Response:
-    """204, with the deployed permissions for an origin that has them and with nothing for one that
-    has not."""
+    """A 204 response, with the configured headers if the origin is allowed and without them if not."""
     response = Response(status=204)
     origin = _allowed(request.headers["Origin"], cors)
     if origin:
@@ -30,7 +29,7 @@ def preflight(request: Request, cors: dict[str, Any]) -> Response:
 
 
 def apply(request: Request, response: Response, cors: dict[str, Any] | None) -> Response:
-    """With CORS on the API, a function's own CORS headers are dropped and the deployed ones set."""
+    """If the API has CORS, replaces the function's CORS headers with the configured ones."""
     if not cors:
         return response
     for name in [name for name, _ in response.headers if name.lower().startswith("access-control-")]:
@@ -52,7 +51,7 @@ def _allow(headers: Headers, origin: str, cors: dict[str, Any]) -> None:
 
 
 def _allowed(origin: str, cors: dict[str, Any]) -> str | None:
-    """What to say about an origin: itself, `*`, or nothing. `https://*` stands for any https origin."""
+    """The value of Access-Control-Allow-Origin: the origin, `*`, or None. `https://*` allows any https origin."""
     if not origin:
         return None
     allowed: list[str] = cors.get("AllowOrigins") or []

@@ -1,4 +1,4 @@
-"""The event a function receives: payload format 2.0, field for field; a field without a value is absent."""
+"""The event that a function receives, in payload format 2.0. A field without a value is absent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from werkzeug.wrappers import Request
 
 from infra.local.endpoint import ACCOUNT
-from infra.local.gateway.deployed import Api
+from infra.local.gateway.apis import Api
 from infra.local.gateway.routing import Match
 
 _TEXT = ("text/", "application/json", "application/javascript", "application/xml")
@@ -28,7 +28,7 @@ def build_event(
     authorizer: dict[str, Any] | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """`path` is the path within the API, the stage's name included and still percent-encoded."""
+    """`path` is the path within the API, with the stage's name, percent-encoded."""
     query = request.query_string.decode("latin-1")
     headers = _headers(request)
     cookies = headers.pop("cookie", None)
@@ -72,8 +72,7 @@ def build_event(
 
 
 def _headers(request: Request) -> dict[str, str]:
-    """Lower-cased, repeated ones joined with commas (the listener did it), with what API Gateway
-    itself adds."""
+    """The headers with lower-case names, and those that API Gateway adds. The listener has joined repeated ones."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     port = headers.get("host", "").partition(":")[2]
     forwarded = headers.get("x-forwarded-for")
@@ -89,11 +88,11 @@ def _query_parameters(query: str) -> dict[str, str]:
     values: dict[str, list[str]] = defaultdict(list)
     for name, value in parse_qsl(query, keep_blank_values=True):
         values[name].append(value)
-    return {name: ",".join(found) for name, found in values.items()}
+    return {name: ",".join(repeated) for name, repeated in values.items()}
 
 
 def _body(request: Request) -> tuple[str | None, bool]:
-    """Text when the content type says text, else base64; form data is not text to API Gateway."""
+    """The body as text if the content type is textual, else as base64. API Gateway treats form data as binary."""
     data = request.get_data()
     if not data:
         return None, False
@@ -102,5 +101,5 @@ def _body(request: Request) -> tuple[str | None, bool]:
         try:
             return data.decode(), False
         except UnicodeDecodeError:
-            pass  # the type lied; bytes must not be lost
+            pass  # not UTF-8, despite its content type
     return base64.b64encode(data).decode(), True

@@ -1,6 +1,6 @@
-"""The embedded cloud's identity provider: RSA keys of its own, a key set to check them by, tokens on demand.
+"""The embedded cloud's OIDC issuer: signs tokens with its own RSA keys, and publishes their key set.
 
-It asks nobody for a password. Whoever can reach the process may have any token, which is the point of it.
+It requires no password: anyone who can reach the process can get any token. It is for development only.
 """
 
 from __future__ import annotations
@@ -20,47 +20,46 @@ ALGORITHM = "RS256"
 
 
 class Issuer:
-    """An OIDC issuer at `url`. Whoever owns the listener serves `document(path)` below that URL."""
+    """An OIDC issuer at `url`. The gateway serves `document(path)` below that URL."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self.url = url
         self._clock = clock or SystemClock()
-        self._keys: list[RSAKey] = []  # the newest first; made when first asked for, since it takes a moment
+        self._keys: list[RSAKey] = []  # newest first; generated at first use, because that takes a moment
         self._lock = threading.Lock()
 
     def token(
         self,
         subject: str,
         audience: str,
-        roles: Sequence[str] = (),
+        roles: Any = (),
         scopes: Sequence[str] = (),
         expires_in: timedelta = timedelta(hours=1),
         **claims: Any,
     ) -> str:
-        """An access token for `subject`, signed with the current key. `claims` add to, or replace,
-        the usual ones."""
+        """An access token for `subject`, signed with the current key. `claims` add to or replace the standard ones."""
         now = int(self._clock.now().timestamp())
-        usual = {
+        standard = {
             "iss": self.url,
             "sub": subject,
             "aud": audience,
             "iat": now,
             "nbf": now,
             "exp": now + int(expires_in.total_seconds()),
-            "roles": list(roles),
+            "roles": list(roles) if isinstance(roles, tuple) else roles,  # a test may pass any value
         }
         if scopes:
-            usual["scope"] = " ".join(scopes)
+            standard["scope"] = " ".join(scopes)
         key = self._current()[0]
-        return str(jwt.encode({"alg": ALGORITHM, "kid": key.kid}, usual | claims, key, [ALGORITHM]))
+        return str(jwt.encode({"alg": ALGORITHM, "kid": key.kid}, standard | claims, key, [ALGORITHM]))
 
     def rotate(self) -> None:
-        """Signs with a new key from now on; the old one stays in the key set until the issuer is gone."""
+        """Signs with a new key from now on; the old keys stay in the key set."""
         with self._lock:
             self._keys.insert(0, _new_key())
 
     def document(self, path: str) -> bytes | None:
-        """What is served below `url`, as JSON; None for any other path."""
+        """The JSON document at a path below `url`; None for an unknown path."""
         if path == "/.well-known/openid-configuration":
             return json.dumps(self._configuration()).encode()
         if path == "/.well-known/jwks.json":

@@ -1,4 +1,4 @@
-"""The page at the gateway's root: plain files, and a token for whoever opens it on this machine."""
+"""The page at the gateway's root: static files, and a session with a token for a browser on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from werkzeug.wrappers import Request, Response
 FILES = Path(__file__).parent.parent / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 SESSION = "/_page/session"
-# Nothing from elsewhere is loaded, and nothing else may frame or feed the page.
+# The page loads nothing from other origins, and no other page may frame it.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -25,17 +25,17 @@ LOOPBACK = ("127.0.0.1", "localhost")
 Session = Callable[[], dict[str, str]]
 
 
-def answer_page(request: Request, path: str, session: Session | None) -> Response | None:
-    """The page's answer, or None if the path is not the page's.
+def page_response(request: Request, path: str, session: Session | None) -> Response | None:
+    """The response for a path of the page, or None for any other path.
 
-    The session holds a token, so it is told only to a browser that asked for this machine by its own name:
-    a stranger's name that resolves to loopback gets nothing.
+    The session holds a token, so it is served only for a loopback host name: a foreign name that resolves to loopback
+    (DNS rebinding) gets 403.
     """
     if session is None or request.method != "GET":
         return None
     if path == SESSION:
         if request.host.partition(":")[0] not in LOOPBACK:
-            return Response("ask by the name 127.0.0.1", 403)
+            return Response("open the page at 127.0.0.1 or localhost", 403)
         return Response(json.dumps(session()), 200, HEADERS, mimetype="application/json")
     name = path.removeprefix("/") or "index.html"
     file = FILES / name

@@ -1,6 +1,6 @@
-"""Which API, stage and route a request belongs to. Pure; the order of preference is API Gateway's.
+"""Selects the API, stage and route of a request, with API Gateway's order of preference. Pure functions.
 
-A route matches by its whole path; the most specific path wins, then a named method over ANY, then $default.
+A route matches the whole path. The most specific path wins, then a named method over ANY, then $default.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from infra.local.gateway.deployed import Api, Route
+from infra.local.gateway.apis import Api, Route
 
 API_PREFIX = "/_api/"
 
@@ -24,14 +24,13 @@ class Match:
 
 
 def choose_api(apis: Mapping[str, Api], host: str, path: str) -> tuple[Api | None, str]:
-    """The API a request is for, and its path there.
+    """The API of a request, and the path within it.
 
-    On AWS the host name decides. On loopback the prefix `/_api/<id>` does the same for any number of APIs,
-    and the only API needs neither.
+    On AWS the host name selects the API. On loopback the prefix `/_api/<id>` does, and a single API needs neither.
     """
     if path.startswith(API_PREFIX):
-        api_id, _, rest = path.removeprefix(API_PREFIX).partition("/")
-        return apis.get(api_id), f"/{rest}"
+        api_id, _, api_path = path.removeprefix(API_PREFIX).partition("/")
+        return apis.get(api_id), f"/{api_path}"
     label = host.partition(".")[0]
     if label in apis and ".execute-api." in host:
         return apis[label], path
@@ -39,52 +38,51 @@ def choose_api(apis: Mapping[str, Api], host: str, path: str) -> tuple[Api | Non
 
 
 def choose_stage(api: Api, path: str) -> tuple[dict[str, Any] | None, str]:
-    """The stage, and the path without it: the first segment when it names a stage, else $default,
-    else none."""
-    name, _, rest = path.removeprefix("/").partition("/")
+    """The stage and the path without it. The stage is the first segment if it names one, else $default, else None."""
+    name, _, stage_path = path.removeprefix("/").partition("/")
     if name in api.stages and name != "$default":
-        return api.stages[name], f"/{rest}"
+        return api.stages[name], f"/{stage_path}"
     return api.stages.get("$default"), path
 
 
 def choose_route(api: Api, method: str, path: str) -> Match | None:
     candidates = []
     for route in api.routes:
-        wanted, _, template = route.key.partition(" ")
-        if route.key == "$default" or wanted not in ("ANY", method):
+        route_method, _, template = route.key.partition(" ")
+        if route.key == "$default" or route_method not in ("ANY", method):
             continue
         matched = _match(template, path)
         if matched is not None:
             rank, parameters = matched
-            candidates.append(((rank, wanted == "ANY"), Match(route, parameters)))
+            candidates.append(((rank, route_method == "ANY"), Match(route, parameters)))
     if candidates:
         return min(candidates, key=lambda candidate: candidate[0])[1]
     return next((Match(route, {}) for route in api.routes if route.key == "$default"), None)
 
 
 def _match(template: str, path: str) -> tuple[tuple[int, ...], dict[str, str]] | None:
-    """How specifically each segment of the template matches (lower is better), and the path parameters."""
-    wanted, given = _segments(template), _segments(path)
+    """The rank of each segment's match (lower is more specific) and the path parameters; None without a match."""
+    pattern, segments = _segments(template), _segments(path)
     rank: list[int] = []
     parameters: dict[str, str] = {}
-    for at, segment in enumerate(wanted):
+    for index, segment in enumerate(pattern):
         if segment.startswith("{") and segment.endswith("+}"):
-            if not any(given[at:]):
+            if not any(segments[index:]):
                 return None
-            parameters[segment[1:-2]] = unquote("/".join(given[at:]))
+            parameters[segment[1:-2]] = unquote("/".join(segments[index:]))
             return (*rank, _GREEDY), parameters
-        if at >= len(given):
+        if index >= len(segments):
             return None
         if segment.startswith("{") and segment.endswith("}"):
-            if not given[at]:
+            if not segments[index]:
                 return None
-            parameters[segment[1:-1]] = unquote(given[at])
+            parameters[segment[1:-1]] = unquote(segments[index])
             rank.append(_PARAMETER)
-        elif segment == unquote(given[at]):
+        elif segment == unquote(segments[index]):
             rank.append(_EXACT)
         else:
             return None
-    return (tuple(rank), parameters) if len(given) == len(wanted) else None
+    return (tuple(rank), parameters) if len(segments) == len(pattern) else None
 
 
 def _segments(path: str) -> list[str]:

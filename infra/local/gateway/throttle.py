@@ -1,4 +1,4 @@
-"""The throttling set on a stage or route: a token bucket each, on the machine's time."""
+"""Throttling of stages and routes: a token bucket for each, on the machine's clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Throttle:
         self._lock = threading.Lock()
 
     def admits(self, api_id: str, stage: dict[str, Any], route_key: str) -> bool:
-        """Takes a token for the request; False when there is none, which API Gateway answers with 429."""
+        """Takes a token for the request; False when there is none, and API Gateway responds 429."""
         settings = {
             **stage.get("DefaultRouteSettings", {}),
             **stage.get("RouteSettings", {}).get(route_key, {}),

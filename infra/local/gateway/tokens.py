@@ -1,4 +1,4 @@
-"""JSON Web Tokens, checked as the JWT authorizer does: RS256, a known kid, issuer, audience, times."""
+"""Validates JSON Web Tokens as the JWT authorizer does: RS256, kid, issuer, audience, times."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 
-# One algorithm, decided here and never by the token: `none`, and HS256 keyed with the public key,
-# fall at this list.
+# The algorithm is fixed here, not chosen by the token. This rejects `none`, and HS256 keyed with the public key.
 _ALGORITHMS = ["RS256"]
 
 
 class InvalidTokenError(Exception):
-    """Why a token is refused, in words fit for a WWW-Authenticate header."""
+    """The token is rejected; the message goes into a WWW-Authenticate header."""
 
 
 def claims_of(token: str, issuer: str, audience: list[str], keys: KeySets, now: float) -> dict[str, Any]:
-    """The claims of a token that `issuer` signed for one of `audience` and that is in force at `now`.
+    """The claims of a token that `issuer` signed for one of `audience` and that is valid at `now`.
 
-    Raises InvalidTokenError. Costs no request once the issuer's keys are known.
+    Raises InvalidTokenError. Costs no request once the issuer's keys are cached.
     """
     key = keys.find(issuer, _kid(token))
     try:
@@ -34,9 +33,9 @@ def claims_of(token: str, issuer: str, audience: list[str], keys: KeySets, now: 
         raise InvalidTokenError("the token is malformed")
     if claims.get("iss") != issuer:
         raise InvalidTokenError("the token does not have a valid issuer")
-    # AWS looks at client_id only where there is no aud at all.
-    given = claims["aud"] if "aud" in claims else claims.get("client_id")
-    if not set(given if isinstance(given, list) else [given]) & set(audience):
+    # AWS uses client_id only when there is no aud claim.
+    token_audience = claims["aud"] if "aud" in claims else claims.get("client_id")
+    if not set(token_audience if isinstance(token_audience, list) else [token_audience]) & set(audience):
         raise InvalidTokenError("the token does not have a valid audience")
     if _time(claims, "exp", required=True) <= now:
         raise InvalidTokenError("the token has expired")
@@ -48,7 +47,7 @@ def claims_of(token: str, issuer: str, audience: list[str], keys: KeySets, now: 
 
 
 def _kid(token: str) -> str:
-    """The kid, read before anything is verified and used for nothing but finding a key."""
+    """The kid of the unverified header, used only to find the key."""
     try:
         header = jws.extract_compact(token.encode()).headers()
     except (JoseError, ValueError) as error:
@@ -71,8 +70,8 @@ def _time(claims: dict[str, Any], name: str, *, required: bool = False) -> float
 
 
 class KeySets:
-    """The issuers' public keys by kid, from OIDC discovery. For an unknown kid they are fetched again: an
-    issuer may have rotated."""
+    """The issuers' public keys by kid, from OIDC discovery. An unknown kid fetches them again: the issuer may have
+    rotated its keys."""
 
     def __init__(self) -> None:
         self._http = urllib3.PoolManager(timeout=5.0, retries=False)
@@ -81,27 +80,27 @@ class KeySets:
 
     def find(self, issuer: str, kid: str) -> RSAKey:
         with self._lock:
-            known = self._keys.get(issuer, {})
-        if kid not in known:
-            known = self._fetch(issuer)
+            keys = self._keys.get(issuer, {})
+        if kid not in keys:
+            keys = self._fetch(issuer)
             with self._lock:
-                self._keys[issuer] = known
-        if kid not in known:
+                self._keys[issuer] = keys
+        if kid not in keys:
             raise InvalidTokenError("the kid is unknown")
-        return known[kid]
+        return keys[kid]
 
     def _fetch(self, issuer: str) -> dict[str, RSAKey]:
         try:
             discovery = self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-            found = self._get(discovery["jwks_uri"])["keys"]
+            jwks = self._get(discovery["jwks_uri"])["keys"]
         except (urllib3.exceptions.HTTPError, ValueError, KeyError) as error:
             raise InvalidTokenError("OIDC discovery endpoint communication error") from error
-        fit = [key for key in found if key.get("kty") == "RSA" and key.get("use", "sig") == "sig"]
-        return {key["kid"]: RSAKey.import_key(key) for key in fit if "kid" in key}
+        signing_keys = [key for key in jwks if key.get("kty") == "RSA" and key.get("use", "sig") == "sig"]
+        return {key["kid"]: RSAKey.import_key(key) for key in signing_keys if "kid" in key}
 
     def _get(self, url: str) -> dict[str, Any]:
-        answer = self._http.request("GET", url)
-        if answer.status != 200:
-            raise ValueError(f"{url} answered {answer.status}")
-        document: dict[str, Any] = json.loads(answer.data)
+        response = self._http.request("GET", url)
+        if response.status != 200:
+            raise ValueError(f"{url} responded {response.status}")
+        document: dict[str, Any] = json.loads(response.data)
         return document

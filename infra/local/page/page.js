@@ -1,4 +1,4 @@
-// The page: what the lake's own API says, and proofs that this browser checks by itself.
+// The page: tables, timeline, queries and search from the lake's API, and proofs that this browser verifies itself.
 
 import { readEntries } from "./log.js";
 import { ProofError, verifyProof } from "./proof.js";
@@ -8,34 +8,34 @@ const FRESH_MS = 60_000;
 const POLL_MS = 1_000;
 const $ = (id) => document.getElementById(id);
 
-// A link may name what to show: #commit=42 (&tamper), #sql=…&as_of=…, #in=…&for=…
+// The link's fragment selects what to show: #commit=42 (&tamper), #sql=…&as_of=…, #in=…&for=…
 const linked = new URLSearchParams(location.hash.slice(1));
 
 let session;
-let known = -1;
+let lastIndex = -1;
 
 function element(tag, text, attributes = {}) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
 }
 
-async function ask(path, { method = "GET", body, as = "json" } = {}) {
+async function request(path, { method = "GET", body, as = "json" } = {}) {
   const headers = { authorization: `Bearer ${session.token}` };
   if (body !== undefined) headers["content-type"] = "application/json";
-  const answer = await fetch(session.endpoint + path, { method, headers, body: body && JSON.stringify(body) });
-  if (!answer.ok) {
-    const problem = await answer.json().catch(() => ({}));
-    throw new Error(problem.detail ?? problem.title ?? `${method} ${path} was answered with ${answer.status}`);
+  const response = await fetch(session.endpoint + path, { method, headers, body: body && JSON.stringify(body) });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    throw new Error(problem.detail ?? problem.title ?? `${method} ${path} responded ${response.status}`);
   }
-  if (as === "bytes") return new Uint8Array(await answer.arrayBuffer());
-  const text = await answer.text();
-  return as === "text" ? text : JSON.parse(text, exactly);
+  if (as === "bytes") return new Uint8Array(await response.arrayBuffer());
+  const text = await response.text();
+  return as === "text" ? text : JSON.parse(text, reviveInteger);
 }
 
-/** Whole numbers that JavaScript cannot hold, such as snapshots' ids, stay as they were written. */
-function exactly(_, value, context) {
+/** Keeps integers beyond JavaScript's safe range, such as snapshot ids, as their source text. */
+function reviveInteger(_, value, context) {
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? (context?.source ?? value) : value;
 }
 
@@ -44,27 +44,27 @@ const many = (count, one, more = `${one}s`) => `${count.toLocaleString()} ${coun
 // --- tables ---------------------------------------------------------------------------------------------------------
 
 async function showTables() {
-  const [{ tables }, summary] = await Promise.all([ask("/tables?limit=1000"), ask("/metrics-summary")]);
+  const [{ tables }, summary] = await Promise.all([request("/tables?limit=1000"), request("/metrics-summary")]);
   $("no-tables").hidden = tables.length > 0;
-  const cards = await Promise.all(tables.map(async (name) => card(await ask(`/tables/${name}`), summary.quarantined?.[name] ?? 0)));
+  const cards = await Promise.all(tables.map(async (name) => card(await request(`/tables/${name}`), summary.quarantined?.[name] ?? 0)));
   $("tables").replaceChildren(...cards);
 }
 
 function card(table, quarantined) {
   const age = table.committed_ms ? Date.now() - table.committed_ms : Infinity;
   const state = quarantined ? "failing" : age < FRESH_MS ? "fresh" : "quiet";
-  const said = { failing: `${quarantined} in quarantine`, fresh: "fresh", quiet: table.committed_ms ? "quiet" : "empty" }[state];
-  const made = element("li", undefined, { class: "card", "data-state": state });
+  const label = { failing: `${quarantined} in quarantine`, fresh: "fresh", quiet: table.committed_ms ? "quiet" : "empty" }[state];
+  const item = element("li", undefined, { class: "card", "data-state": state });
   const name = element("h3");
   const button = element("button", table.name, { type: "button", title: "Show some of its rows" });
   button.addEventListener("click", () => showSome(table.name));
   name.append(button);
-  made.append(
+  item.append(
     name,
     element("p", `${many(table.rows, "row")} in ${many(table.files, "file")}, ${table.mode}`),
-    element("p", `${said}${table.committed_ms ? `, written ${ago(age)}` : ""}`, { class: "state" }),
+    element("p", `${label}${table.committed_ms ? `, written ${ago(age)}` : ""}`, { class: "state" }),
   );
-  return made;
+  return item;
 }
 
 function showSome(table) {
@@ -84,19 +84,19 @@ function ago(ms) {
 // --- timeline -------------------------------------------------------------------------------------------------------
 
 async function showHead() {
-  const note = await ask("/timeline/checkpoint", { as: "text" });
+  const note = await request("/timeline/checkpoint", { as: "text" });
   const [origin, size, root] = note.split("\n");
   $("head").textContent = `${origin}: ${Number(size).toLocaleString()} leaves, root ${root.slice(0, 12)}…`;
-  if (Number(size) - 1 === known) return;
-  const first = Math.max(known + 1, Number(size) - SHOWN_LEAVES);
-  const entries = await readEntries(first, Number(size), (path) => ask(`/timeline/tile/${path}`, { as: "bytes" }));
+  if (Number(size) - 1 === lastIndex) return;
+  const first = Math.max(lastIndex + 1, Number(size) - SHOWN_LEAVES);
+  const entries = await readEntries(first, Number(size), (path) => request(`/timeline/tile/${path}`, { as: "bytes" }));
   entries.forEach((entry, at) => showLeaf(first + at, entry));
   while ($("leaves").children.length > SHOWN_LEAVES) $("leaves").lastChild.remove();
-  known = Number(size) - 1;
+  lastIndex = Number(size) - 1;
   await showTables();
 }
 
-/** A leaf's bytes, as they are in the log, and what they say. */
+/** Shows the leaf in an entry's bytes. */
 function showLeaf(index, entry) {
   const leaf = { ...JSON.parse(new TextDecoder().decode(entry)), index, entry };
   $("leaves").prepend(leafRow(leaf));
@@ -104,8 +104,8 @@ function showLeaf(index, entry) {
 }
 
 function offerSearch(column) {
-  const known = [...$("searchable").options].map((option) => option.value);
-  if (!known.includes(column)) $("searchable").append(element("option", undefined, { value: column }));
+  const offered = [...$("searchable").options].map((option) => option.value);
+  if (!offered.includes(column)) $("searchable").append(element("option", undefined, { value: column }));
   $("where").value ||= column;
 }
 
@@ -128,7 +128,7 @@ async function showProof(commit, button) {
   history.replaceState(null, "", `#commit=${commit.index}`);
   $("proof").hidden = false;
   $("proof-title").textContent = `Commit ${commit.index}: ${commit.operation} of ${commit.table}`;
-  const file = await ask(`/commits/${commit.index}/proof`, { as: "text" });
+  const file = await request(`/commits/${commit.index}/proof`, { as: "text" });
   $("entry").textContent = new TextDecoder().decode(commit.entry);
   $("file").textContent = file;
   $("facts").replaceChildren(
@@ -141,15 +141,15 @@ async function showProof(commit, button) {
   $("proof-title").focus();
 }
 
-/** In this browser: hash the leaf, follow the path, compare with the root that the pinned key signed. */
+/** Verifies in this browser: hashes the leaf, follows the inclusion path, compares with the root that the pinned key signed. */
 async function check(commit, file) {
   const entry = commit.entry.slice();
   if ($("tamper").checked) entry[entry.length - 2] ^= 1;
   try {
     const began = performance.now();
-    const found = await verifyProof(file, entry, await pinnedKey());
+    const proof = await verifyProof(file, entry, await pinnedKey());
     const ms = (performance.now() - began).toFixed(1);
-    verdict(true, `Proven by your browser in ${ms} ms: leaf ${found.index} of ${found.size}, ${found.hashes} hashes, ${found.bytes} bytes of proof.`);
+    verdict(true, `Proven by your browser in ${ms} ms: leaf ${proof.index} of ${proof.size}, ${proof.hashes} hashes, ${proof.bytes} bytes of proof.`);
   } catch (error) {
     if (!(error instanceof ProofError)) throw error;
     verdict(false, `Not proven: ${error.message}.`);
@@ -161,18 +161,18 @@ function verdict(holds, text) {
   $("verdict").textContent = text;
 }
 
-/** The key seen first is the one believed from then on: a server that shows another later is found out. */
+/** Trust on first use: the first key is stored, so that proofs fail if the server later presents another. */
 async function pinnedKey() {
-  const place = `strandline-key:${session.endpoint}`;
-  const shown = (await ask("/timeline/key", { as: "text" })).split("\n")[0];
-  const pinned = localStorage.getItem(place) ?? shown;
-  localStorage.setItem(place, pinned);
+  const item = `strandline-key:${session.endpoint}`;
+  const current = (await request("/timeline/key", { as: "text" })).split("\n")[0];
+  const pinned = localStorage.getItem(item) ?? current;
+  localStorage.setItem(item, pinned);
   return pinned;
 }
 
-// --- questions ------------------------------------------------------------------------------------------------------
+// --- queries --------------------------------------------------------------------------------------------------------
 
-function showRows(place, rows) {
+function showRows(container, rows) {
   const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   const table = element("table");
   const head = table.createTHead().insertRow();
@@ -182,22 +182,23 @@ function showRows(place, rows) {
     const line = body.insertRow();
     for (const name of columns) line.insertCell().append(element("div", typeof row[name] === "object" && row[name] ? JSON.stringify(row[name]) : (row[name] ?? "")));
   }
-  place.hidden = rows.length === 0;
-  place.replaceChildren(table);
+  container.hidden = rows.length === 0;
+  container.replaceChildren(table);
 }
 
-function answers(form, status, place, question) {
+/** Runs `query` when the form is submitted, and shows its rows in `container` and its outcome in `status`. */
+function onSubmit(form, status, container, query) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     status.classList.remove("problem");
-    status.textContent = "asking …";
+    status.textContent = "running …";
     try {
       const began = performance.now();
-      const { rows, said } = await question();
-      showRows(place, rows);
-      status.textContent = `${many(rows.length, "row")} in ${(performance.now() - began).toFixed(0)} ms${said ? `; ${said}` : ""}`;
+      const { rows, note } = await query();
+      showRows(container, rows);
+      status.textContent = `${many(rows.length, "row")} in ${(performance.now() - began).toFixed(0)} ms${note ? `; ${note}` : ""}`;
     } catch (error) {
-      place.hidden = true;
+      container.hidden = true;
       status.classList.add("problem");
       status.textContent = error.message;
     }
@@ -205,19 +206,19 @@ function answers(form, status, place, question) {
 }
 
 function routeTaken({ route, cached, bytes, index }) {
-  const read = cached ? "the same was asked before" : `route: ${route}, ${many(bytes, "byte")} read`;
-  return index === undefined ? read : `${read}; as of index ${index}`;
+  const source = cached ? "the same was asked before" : `route: ${route}, ${many(bytes, "byte")} read`;
+  return index === undefined ? source : `${source}; as of index ${index}`;
 }
 
-answers($("sql"), $("route"), $("rows"), async () => {
-  const found = await ask("/query", { method: "POST", body: { sql: $("statement").value, as_of: $("as-of").value.trim() || undefined } });
-  return { rows: found.rows ?? [], said: routeTaken(found.receipt) };
+onSubmit($("sql"), $("route"), $("rows"), async () => {
+  const result = await request("/query", { method: "POST", body: { sql: $("statement").value, as_of: $("as-of").value.trim() || undefined } });
+  return { rows: result.rows ?? [], note: routeTaken(result.receipt) };
 });
-answers($("search"), $("found"), $("hits"), async () => {
+onSubmit($("search"), $("found"), $("hits"), async () => {
   const [column, ...table] = $("where").value.trim().split(".").reverse();
-  const found = await ask("/search", { method: "POST", body: { table: table.reverse().join("."), column, text: $("words").value } });
-  const rows = (found.rows ?? []).map(({ score, source_snapshot, ...row }) => ({ score: score.toFixed(3), ...row }));
-  return { rows, said: rows.length ? `of snapshot ${found.rows[0].source_snapshot}` : "" };
+  const result = await request("/search", { method: "POST", body: { table: table.reverse().join("."), column, text: $("words").value } });
+  const rows = (result.rows ?? []).map(({ score, source_snapshot, ...row }) => ({ score: score.toFixed(3), ...row }));
+  return { rows, note: rows.length ? `of snapshot ${result.rows[0].source_snapshot}` : "" };
 });
 $("statement").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("sql").requestSubmit();
@@ -229,7 +230,7 @@ async function watch() {
   try {
     await showHead();
   } catch (error) {
-    $("head").textContent = `the lake does not answer (${error.message}); trying again`;
+    $("head").textContent = `the lake does not respond (${error.message}); retrying`;
   }
   setTimeout(watch, POLL_MS);
 }

@@ -1,5 +1,5 @@
-// Checks a proof file (c2sp.org/tlog-proof@v1) with nothing but WebCrypto: RFC 6962 hashes and an Ed25519 signature.
-// Trusts the public key it is given and nobody else; fetches nothing. Runs in browsers and in Node.
+// Verifies a proof file (c2sp.org/tlog-proof@v1) with WebCrypto only: RFC 6962 hashes and an Ed25519 signature.
+// Trusts only the public key of its caller, and fetches nothing. Runs in browsers and in Node.
 
 const HEADER = "c2sp.org/tlog-proof@v1";
 const SIGNATURE = "— ";
@@ -24,27 +24,29 @@ const equal = (a, b) => a.length === b.length && a.every((byte, at) => byte === 
 export const leafHash = (entry) => sha256(join([0], entry));
 const nodeHash = (left, right) => sha256(join([1], left, right));
 
-/** `name+keyid+base64` -> {name, id, key}; the id must be the key's own. */
+/** `name+keyid+base64` -> {name, id, key}; throws unless the id matches the key. */
 export async function parseKey(text) {
   const [name, id, ...rest] = text.trim().split("+");
   const raw = fromBase64(rest.join("+"));
   if (raw.length !== 33 || raw[0] !== ED25519) throw new ProofError("the key is not an Ed25519 key");
-  const own = (await sha256(join(new TextEncoder().encode(`${name}\n`), raw))).slice(0, 4);
-  if (id !== hex(own)) throw new ProofError(`the key's id should be ${hex(own)}`);
+  const keyId = (await sha256(join(new TextEncoder().encode(`${name}\n`), raw))).slice(0, 4);
+  if (id !== hex(keyId)) throw new ProofError(`the key's id should be ${hex(keyId)}`);
   const key = await crypto.subtle.importKey("raw", raw.slice(1), { name: "Ed25519" }, false, ["verify"]);
-  return { name, id: own, key };
+  return { name, id: keyId, key };
 }
 
-/** A signed checkpoint -> {origin, size, root}, if the key signed it. */
+/** A signed checkpoint -> {origin, size, root}; throws unless the key signed it. */
 export async function openCheckpoint(note, key) {
   const cut = note.lastIndexOf("\n\n");
   if (cut < 0) throw new ProofError("the checkpoint has no signature");
   const text = note.slice(0, cut + 1);
   const lines = note.slice(cut + 2).split("\n").filter(Boolean);
-  const mine = lines.find((line) => line.startsWith(`${SIGNATURE}${key.name} `));
-  if (!mine) throw new ProofError(`the checkpoint is not signed by ${key.name}`);
-  const raw = fromBase64(mine.slice(SIGNATURE.length + key.name.length + 1));
-  if (!equal(raw.slice(0, 4), key.id)) throw new ProofError("the checkpoint is signed by another key");
+  const signatures = lines
+    .filter((line) => line.startsWith(`${SIGNATURE}${key.name} `))
+    .map((line) => fromBase64(line.slice(SIGNATURE.length + key.name.length + 1)));
+  // A signature is matched by key name and id: the note may also have signatures of witnesses and of the log's other keys.
+  const raw = signatures.find((bytes) => equal(bytes.slice(0, 4), key.id));
+  if (!raw) throw new ProofError(`the checkpoint is not signed by ${key.name} (key ${hex(key.id)})`);
   const signed = await crypto.subtle.verify("Ed25519", key.key, raw.slice(4), new TextEncoder().encode(text));
   if (!signed) throw new ProofError("the checkpoint's signature does not hold");
   const [origin, size, root] = text.split("\n");
@@ -53,25 +55,25 @@ export async function openCheckpoint(note, key) {
   return { origin, size: Number(size), root: fromBase64(root) };
 }
 
-/** The root that an audit path leads to (RFC 9162, 2.1.3.2); throws if it has the wrong length. */
+/** The root computed from a leaf hash and its inclusion path (RFC 9162, 2.1.3.2); throws if the path has the wrong length. */
 export async function rootFrom(hash, index, size, path) {
   if (index >= size) throw new ProofError(`there is no leaf ${index} among ${size}`);
-  let [at, last, found] = [index, size - 1, hash];
-  for (const other of path) {
+  let [at, last, root] = [index, size - 1, hash];
+  for (const sibling of path) {
     if (last === 0) throw new ProofError("the proof is too long");
     if (at % 2 === 1 || at === last) {
-      found = await nodeHash(other, found);
+      root = await nodeHash(sibling, root);
       while (at % 2 === 0 && at !== 0) [at, last] = [Math.floor(at / 2), Math.floor(last / 2)];
     } else {
-      found = await nodeHash(found, other);
+      root = await nodeHash(root, sibling);
     }
     [at, last] = [Math.floor(at / 2), Math.floor(last / 2)];
   }
   if (last !== 0) throw new ProofError("the proof is too short");
-  return found;
+  return root;
 }
 
-/** Checks that `entry` is in the log: {index, size, origin, hashes, bytes}. Throws ProofError if anything is off. */
+/** Verifies that `entry` is in the log: {index, size, origin, hashes, bytes}. Throws ProofError if it is not proven. */
 export async function verifyProof(file, entry, keyText) {
   const [head, ...rest] = file.split("\n\n");
   const [header, ...lines] = head.split("\n");

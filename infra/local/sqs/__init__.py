@@ -1,1 +1,1 @@
-"""SQS: moto's queues made safe under threads, and the mappings that poll them for functions."""
+"""SQS: patches that make moto's queues thread-safe, and the event source mappings that poll them."""

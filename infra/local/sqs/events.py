@@ -1,4 +1,4 @@
-"""Lambda's SQS event and the answers to it: exact shapes, no I/O."""
+"""Lambda's SQS event, partial batch responses and filter criteria. No I/O."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def _record(message: Message, queue_arn: str, region: str) -> dict[str, Any]:
 
 
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    shaped: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+    attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "StringValue" in value:
-        shaped["stringValue"] = value["StringValue"]
+        attribute["stringValue"] = value["StringValue"]
     if "BinaryValue" in value:
-        shaped["binaryValue"] = base64.b64encode(value["BinaryValue"]).decode()
-    return shaped
+        attribute["binaryValue"] = base64.b64encode(value["BinaryValue"]).decode()
+    return attribute
 
 
-def failed_ids(answer: bytes, sent: set[str]) -> set[str]:
-    """The messages a function with ReportBatchItemFailures gave back; all when its answer is malformed.
+def failed_ids(response: bytes, sent: set[str]) -> set[str]:
+    """The messages that a function with ReportBatchItemFailures reported as failed; all when its response is malformed.
 
-    Nothing, null, {} and an empty or null list mean success. Lambda takes the answer at its word, also on a
-    FIFO queue: a function that stops at a failure must name all that is behind it, or that is deleted too.
+    An empty response, null, {} and an empty or null list mean success. Lambda deletes every message that is not
+    reported, also on a FIFO queue: a function that stops at a failure must report all messages after it.
     """
     try:
-        document = json.loads(answer or b"null")
+        document = json.loads(response or b"null")
         items = (document or {}).get("batchItemFailures") or []
         failed = {item["itemIdentifier"] for item in items}
     except (ValueError, AttributeError, TypeError, KeyError):
@@ -58,7 +58,7 @@ def failed_ids(answer: bytes, sent: set[str]) -> set[str]:
 
 
 def matches(message: Message, filters: Sequence[Mapping[str, str]]) -> bool:
-    """Whether Lambda would hand over this message: any of the mapping's filters, on the body and the rest."""
+    """Whether any of the mapping's filters matches the message, or there is none."""
     if not filters:
         return True
     try:

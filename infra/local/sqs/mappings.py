@@ -1,7 +1,8 @@
-"""Event source mappings from SQS to Lambda: queues are polled, batches invoked, what succeeded is deleted.
+"""Event source mappings from SQS to Lambda: poll queues, invoke functions with batches, delete what succeeded.
 
-A failure is never acted upon: the message comes back when its visibility time-out ends, and the queue's
-redrive policy counts. Requests go over the endpoint as `mapping/<function>`, to be counted and made to fail.
+A failed message is left alone: it becomes visible again after its visibility timeout, and the queue's redrive policy
+counts its receives. Requests go through the endpoint as `mapping/<function>`, so that tests can count them and inject
+faults.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from moto.sqs.models import Queue, sqs_backends
 from infra.local.awslambda.invocation import Stopped, Throttled
 from infra.local.awslambda.service import LambdaService
 from infra.local.sqs.events import Message, failed_ids, matches, sqs_event
-from infra.local.sqs.queues import announce_change, mend_queues, version, wait_for_change
+from infra.local.sqs.queues import announce_change, patch_queues, version, wait_for_change
 
 _log = logging.getLogger(__name__)
 
 _RECONCILE_SECONDS = 0.5
-_MAX_EVENT_BYTES = 6_000_000  # Lambda's payload limit, which also closes a batch
+_MAX_EVENT_BYTES = 6_000_000  # Lambda's payload limit, which also limits a batch
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """One deployed mapping, as far as it decides what the poller does."""
+    """A deployed mapping: the settings that a poller uses."""
 
     uuid: str
     queue_arn: str
     function_arn: str
     batch_size: int
-    window: float
+    batch_window: float
     concurrency: int | None
-    partial_answers: bool
+    reports_item_failures: bool
     filters: tuple[dict[str, str], ...]
 
     @classmethod
@@ -48,9 +49,9 @@ class Mapping:
             queue_arn=deployed["EventSourceArn"],
             function_arn=deployed["FunctionArn"],
             batch_size=int(deployed["BatchSize"]),
-            window=float(deployed.get("MaximumBatchingWindowInSeconds") or 0),
+            batch_window=float(deployed.get("MaximumBatchingWindowInSeconds") or 0),
             concurrency=int(concurrency) if concurrency else None,
-            partial_answers="ReportBatchItemFailures" in (deployed.get("FunctionResponseTypes") or []),
+            reports_item_failures="ReportBatchItemFailures" in (deployed.get("FunctionResponseTypes") or []),
             filters=tuple((deployed.get("FilterCriteria") or {}).get("Filters") or ()),
         )
 
@@ -64,10 +65,10 @@ class Mapping:
 
 
 class EventSourceMappings:
-    """Keeps one poller per enabled SQS mapping, from `start` to `stop`."""
+    """Runs one poller for each enabled SQS mapping, from `start` to `stop`."""
 
     def __init__(self, service: LambdaService) -> None:
-        mend_queues()
+        patch_queues()
         self._service = service
         self._pollers: dict[str, Poller] = {}
         self._lock = threading.Lock()
@@ -78,7 +79,7 @@ class EventSourceMappings:
         self._thread.start()
 
     def stop(self) -> None:
-        """Batches under way end with the service; what they held comes back at its visibility time-out."""
+        """Stops polling. Invocations in progress end with the service; their messages become visible again later."""
         self._stopping.set()
         self._thread.join(timeout=5)
         with self._lock:
@@ -88,21 +89,21 @@ class EventSourceMappings:
             poller.stop()
 
     def sync(self) -> None:
-        """Makes the pollers what is deployed now. Reads moto's memory: costs no request."""
+        """Starts and stops pollers to match the deployed mappings. Reads moto's memory: costs no request."""
         endpoint = self._service.endpoint
         deployed = get_backend(endpoint.account, endpoint.region).list_event_source_mappings("", "")
-        wanted = {
+        mappings = {
             mapping.uuid: mapping
-            for mapping in (Mapping.of(found.get_configuration()) for found in deployed if found.enabled)
+            for mapping in (Mapping.of(source.get_configuration()) for source in deployed if source.enabled)
             if mapping.queue_arn.split(":")[2] == "sqs"
         }
         with self._lock:
             for uuid, poller in list(self._pollers.items()):
-                if wanted.get(uuid) != poller.mapping:
+                if mappings.get(uuid) != poller.mapping:
                     self._pollers.pop(uuid).stop()
             if self._stopping.is_set():
                 return
-            for uuid, mapping in wanted.items():
+            for uuid, mapping in mappings.items():
                 if uuid not in self._pollers:
                     self._pollers[uuid] = Poller(mapping, self._service)
 
@@ -111,12 +112,12 @@ class EventSourceMappings:
             try:
                 self.sync()
             except Exception:
-                _log.exception("event source mappings could not be read")
+                _log.exception("could not read the event source mappings")
             self._stopping.wait(_RECONCILE_SECONDS)
 
 
 class Poller:
-    """Reads one queue for one function, never more batches at once than the function can run."""
+    """Polls one queue for one function, with at most as many concurrent batches as the function can run."""
 
     def __init__(self, mapping: Mapping, service: LambdaService) -> None:
         self.mapping = mapping
@@ -131,7 +132,7 @@ class Poller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when no further batch will be taken; those under way still end as they will."""
+        """Returns when no further batch will be received; batches in progress continue."""
         self._stopping.set()
         with self._slots:
             self._slots.notify_all()
@@ -144,9 +145,9 @@ class Poller:
         while not self._stopping.is_set():
             try:
                 self._wait_for_slot()
-                batch = self._gather()
-            except Exception as error:  # a poller that dies would be silence, so it tries again
-                _log.warning("%s cannot be polled: %r", self.mapping.queue_name, error)
+                batch = self._receive_batch()
+            except Exception as error:  # a poller that ended would stop deliveries silently, so it retries
+                _log.warning("could not poll %s: %r", self.mapping.queue_name, error)
                 self._stopping.wait(_RECONCILE_SECONDS)
                 continue
             if batch:
@@ -156,15 +157,15 @@ class Poller:
                 threading.Thread(target=self._process, args=(batch,), name=name, daemon=True).start()
 
     def _wait_for_slot(self) -> None:
-        # At least one: a function throttled to zero fails its batches, as on AWS, and is not just silent.
+        # At least one: with a reserved concurrency of zero, batches are received and throttled, as on AWS.
         limit = max(1, self._service.concurrency(self.mapping.function_arn))
         if self.mapping.concurrency:
             limit = min(limit, self.mapping.concurrency)
         with self._slots:
             self._slots.wait_for(lambda: self._running < limit or self._stopping.is_set())
 
-    def _gather(self) -> list[Message]:
-        """Blocks for the next batch: full, or as old as the window, or as big as an event may be."""
+    def _receive_batch(self) -> list[Message]:
+        """Blocks until a batch is full, its batch window has passed, or it nears Lambda's payload limit."""
         batch: list[Message] = []
         window_ends: float | None = None
         while not self._stopping.is_set():
@@ -172,39 +173,41 @@ class Poller:
             if queue is None:
                 self._stopping.wait(_RECONCILE_SECONDS)
                 return batch
-            seen = version(queue)
+            seen_version = version(queue)
             received = self._receive(self.mapping.batch_size - len(batch))
             batch += received
             if batch and window_ends is None:
-                window_ends = time.monotonic() + self.mapping.window
-            left = None if window_ends is None else window_ends - time.monotonic()
-            if batch and (len(batch) >= self.mapping.batch_size or left is None or left <= 0 or _is_big(batch)):
+                window_ends = time.monotonic() + self.mapping.batch_window
+            remaining = None if window_ends is None else window_ends - time.monotonic()
+            if batch and (
+                len(batch) >= self.mapping.batch_size or remaining is None or remaining <= 0 or _is_big(batch)
+            ):
                 return batch
             if not received:
-                wait_for_change(queue, seen, left)
+                wait_for_change(queue, seen_version, remaining)
         return batch
 
-    def _receive(self, wanted: int) -> list[Message]:
+    def _receive(self, limit: int) -> list[Message]:
         messages: list[Message] = self._sqs.receive_message(
             QueueUrl=self._url,
-            MaxNumberOfMessages=min(10, wanted),
+            MaxNumberOfMessages=min(10, limit),
             WaitTimeSeconds=0,
             MessageSystemAttributeNames=["All"],
             MessageAttributeNames=["All"],
         ).get("Messages", [])
-        unwanted = [message for message in messages if not matches(message, self.mapping.filters)]
-        self._delete(unwanted)
-        return [message for message in messages if message not in unwanted]
+        filtered_out = [message for message in messages if not matches(message, self.mapping.filters)]
+        self._delete(filtered_out)
+        return [message for message in messages if message not in filtered_out]
 
     def _process(self, batch: list[Message]) -> None:
         try:
             failed = self._invoke(batch)
             self._delete([message for message in batch if message["MessageId"] not in failed])
         except (Stopped, Throttled):
-            pass  # not run: the batch comes back
+            pass  # the function did not run: the messages become visible again
         except Exception as error:
-            # A delete that did not arrive means a second delivery: SQS promises no less than once.
-            _log.warning("a batch of %s could not be finished: %r", self.mapping.queue_name, error)
+            # When the delete failed, the messages are delivered again: SQS delivers at least once.
+            _log.warning("could not finish a batch of %s: %r", self.mapping.queue_name, error)
         finally:
             with self._slots:
                 self._running -= 1
@@ -213,10 +216,10 @@ class Poller:
     def _invoke(self, batch: list[Message]) -> set[str]:
         event = sqs_event(batch, self.mapping.queue_arn, self._service.endpoint.region)
         sent = {message["MessageId"] for message in batch}
-        done = self._service.invoke(self.mapping.function_arn, json.dumps(event).encode())
-        if done.function_error:
+        invocation = self._service.invoke(self.mapping.function_arn, json.dumps(event).encode())
+        if invocation.function_error:
             return sent
-        return failed_ids(done.payload, sent) if self.mapping.partial_answers else set()
+        return failed_ids(invocation.payload, sent) if self.mapping.reports_item_failures else set()
 
     def _delete(self, messages: list[Message]) -> None:
         for start in range(0, len(messages), 10):

@@ -1,9 +1,9 @@
-"""moto's SQS mended: no message lost or handed out twice, FIFO as strict as AWS, sleep instead of polling.
+"""Patches for moto's SQS: no message is lost or received twice, FIFO is as strict as on AWS, long polls do not spin.
 
-What moto 5.2.5 does: it rebuilds a queue's list on delete while another thread appends (a message vanishes);
-two receivers may get one message; a long poll spins while a FIFO group is blocked and oversleeps a visibility
-time-out by up to a second; a duplicate counts as new once the first was deleted; and it calls mapped
-functions itself, inside SendMessage, with an invented payload.
+moto 5.2.5 rebuilds a queue's list on delete while another thread appends, which loses messages; lets two receivers get
+the same message; spins in a long poll while a FIFO group is blocked, and wakes up to a second after a visibility
+timeout; accepts a duplicate once the first message was deleted; changes the visibility of a message that is not in
+flight; and invokes mapped functions itself, inside SendMessage, with a made-up payload.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import time
 from typing import Any
 
 from moto.core.utils import unix_time, unix_time_millis
+from moto.sqs.exceptions import ReceiptHandleIsInvalid
 from moto.sqs.models import DEDUPLICATION_TIME_IN_SECONDS, Message, Queue, SQSBackend
 
 _sequence = itertools.count(18_850_000_000_000_000_000)
 
 
-def wait_for_change(queue: Queue, seen: int, timeout: float | None = None) -> None:
-    """Sleeps until the queue changed since its version was `seen`, or a message becomes visible by itself.
+def wait_for_change(queue: Queue, seen_version: int, timeout: float | None = None) -> None:
+    """Sleeps until the queue's version is no longer `seen_version`, a message becomes visible, or the timeout passes.
 
-    Costs nothing while it sleeps. May wake for nothing: look again.
+    May wake spuriously: check the queue again.
     """
     with queue._messages_lock:
-        if version(queue) != seen:
+        if version(queue) != seen_version:
             return
         limits = [limit for limit in (_next_visible(queue), timeout) if limit is not None]
         queue._messages_lock.wait(min(limits) if limits else None)
@@ -44,14 +45,19 @@ def announce_change(queue: Queue) -> None:
 def _next_visible(queue: Queue) -> float | None:
     """Seconds until the next in-flight or delayed message can be received; None when there is none."""
     now = unix_time_millis()
-    due = [at for message in queue._messages if (at := max(message.visible_at, message.delayed_until)) >= now]
-    return (min(due) - now) / 1000 + 0.001 if due else None  # moto's "visible" is strictly later than visible_at
+    instants = [
+        instant for message in queue._messages if (instant := max(message.visible_at, message.delayed_until)) >= now
+    ]
+    return (
+        (min(instants) - now) / 1000 + 0.001 if instants else None
+    )  # moto's "visible" is strictly later than visible_at
 
 
 @functools.cache
-def mend_queues() -> None:
-    """Applied once per process, before any message is sent."""
+def patch_queues() -> None:
+    """Applies every patch, once per process, before any message is sent."""
     Queue.add_message = _add_message
+    SQSBackend.change_message_visibility = _in_flight(SQSBackend.change_message_visibility)
     SQSBackend.receive_message = _receiving(SQSBackend.receive_message)
     SQSBackend.is_message_valid_based_on_retention_period = _retained
     for name in ("delete_message", "change_message_visibility", "purge_queue"):
@@ -59,7 +65,7 @@ def mend_queues() -> None:
 
 
 def _add_message(queue: Queue, message: Message) -> None:
-    """AWS: a FIFO queue swallows a duplicate for five minutes, also after the first one was consumed."""
+    """AWS: a FIFO queue drops a duplicate for five minutes, even after the first message was deleted."""
     with queue._messages_lock:
         if queue.fifo_queue:
             message.sequence_number = str(next(_sequence))
@@ -70,21 +76,21 @@ def _add_message(queue: Queue, message: Message) -> None:
 
 
 def _is_duplicate(queue: Queue, message: Message) -> bool:
-    if message.approximate_receive_count:  # moved here by a redrive policy: not a new message
+    if message.approximate_receive_count:  # moved by a redrive policy: not a new message
         return False
-    known: dict[tuple[str | None, str | None], float] = queue.__dict__.setdefault("deduplication", {})
+    sent_times: dict[tuple[str | None, str | None], float] = queue.__dict__.setdefault("deduplication", {})
     group = message.group_id if queue.deduplication_scope == "messageGroup" else None
     now = unix_time()
-    for key in [key for key, sent in known.items() if now - sent >= DEDUPLICATION_TIME_IN_SECONDS]:
-        del known[key]
-    if (group, message.deduplication_id) in known:
+    for key in [key for key, sent in sent_times.items() if now - sent >= DEDUPLICATION_TIME_IN_SECONDS]:
+        del sent_times[key]
+    if (group, message.deduplication_id) in sent_times:
         return True
-    known[group, message.deduplication_id] = now
+    sent_times[group, message.deduplication_id] = now
     return False
 
 
 def _receiving(single_pass: Any) -> Any:
-    """AWS: one message, one receiver; a long poll ends as soon as a message can be had."""
+    """AWS: a message has one receiver; a long poll returns as soon as a message is visible."""
 
     def receive_message(
         self: SQSBackend,
@@ -98,31 +104,53 @@ def _receiving(single_pass: Any) -> Any:
         deadline = time.monotonic() + wait_seconds_timeout
         while True:
             with queue._messages_lock:
-                seen = version(queue)
-                found: list[Message] = single_pass(
+                seen_version = version(queue)
+                messages: list[Message] = single_pass(
                     self, queue_name, count, 0, visibility_timeout, message_attribute_names
                 )
-            left = deadline - time.monotonic()
-            if found or left <= 0:
-                return found
-            wait_for_change(queue, seen, left)
+            remaining = deadline - time.monotonic()
+            if messages or remaining <= 0:
+                return messages
+            wait_for_change(queue, seen_version, remaining)
 
     return receive_message
 
 
+def _in_flight(original: Any) -> Any:
+    """AWS: MessageNotInflight for a message that is visible. A batch reports it for that message, and goes on."""
+
+    def change_message_visibility(
+        self: SQSBackend, queue_name: str, receipt_handle: str, visibility_timeout: int
+    ) -> None:
+        for message in self.get_queue(queue_name)._messages:
+            if message.had_receipt_handle(receipt_handle) and message.visible:
+                raise _MessageNotInflight()
+        original(self, queue_name, receipt_handle, visibility_timeout)
+
+    return change_message_visibility
+
+
+class _MessageNotInflight(ReceiptHandleIsInvalid):
+    """A subclass, because moto's batch request catches that error only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code, self.message = "MessageNotInflight", "The specified message isn't in flight."
+
+
 def _exclusive(original: Any) -> Any:
     @functools.wraps(original)
-    def with_lock(self: SQSBackend, queue_name: str, *args: Any, **named: Any) -> Any:
+    def with_lock(self: SQSBackend, queue_name: str, *args: Any, **kwargs: Any) -> Any:
         queue = self.get_queue(queue_name)
         with queue._messages_lock:
-            answer = original(self, queue_name, *args, **named)
+            result = original(self, queue_name, *args, **kwargs)
             announce_change(queue)
-        return answer
+        return result
 
     return with_lock
 
 
 def _retained(self: SQSBackend, queue_name: str, message: Message) -> bool:
-    # moto counts through the whole queue several times for this, for every message received
+    # moto scans the whole queue several times for this, for each received message
     period: float = self.get_queue(queue_name).message_retention_period
     return bool(message.sent_timestamp / 1000 + period > unix_time())

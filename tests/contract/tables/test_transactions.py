@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.errors import Invalid, LakeError
+from catalog.core.errors import Invalid, LakeError
+from catalog.core.point_in_time import SnapshotId
 from catalog.tables.manager import Tables
 from infra.local.faults import refuse
 from infra.local.requests import Request
@@ -45,7 +46,7 @@ def transfer(tables: Tables, pair: tuple[str, str]) -> Any:
 
 def test_all_tables_move_together_and_say_so(world: Any, pair: tuple[str, str]) -> None:
     heard: list[Any] = []
-    tables = world.tables(hook=lambda table, snapshot, written: heard.append((table.name(), snapshot, written)))
+    tables = world.tables(on_commit=lambda table, snapshot, written: heard.append((table.name(), snapshot, written)))
     tx = transfer(tables, pair)
     assert (held(tables, pair[0]), held(tables, pair[1])) == (NEW_A, NEW_B)
     assert [r.rows for r in tx.receipts] == [2, 1, 1]
@@ -79,7 +80,7 @@ def test_a_crash_at_any_step_leaves_all_or_nothing(world: Any, pair: tuple[str, 
     while True:
         starts = {name: healer.history(name)[0].snapshot_id for name in pair}
         writer = world.tables("writer")
-        with world.faults(lambda r: r.principal == "writer", refuse, skip=step) as fault:
+        with world.server.faults.fault(lambda r: r.principal == "writer", refuse, skip=step) as fault:
             try:
                 transfer(writer, pair)
             except LakeError:
@@ -91,8 +92,8 @@ def test_a_crash_at_any_step_leaves_all_or_nothing(world: Any, pair: tuple[str, 
         seen.add(state == (NEW_A, NEW_B))
         for name in pair:
             assert list(healer.load(name).metadata.refs) == ["main"]
-            healer.rollback(name, starts[name])
-        if not fault.struck:
+            healer.rollback(name, SnapshotId(starts[name]))
+        if not fault.hits:
             break
         step += 2
     assert seen == {True, False} and step > 20
@@ -101,10 +102,10 @@ def test_a_crash_at_any_step_leaves_all_or_nothing(world: Any, pair: tuple[str, 
 def test_a_waiting_writer_ends_a_transaction_whose_writer_is_gone(world: Any, pair: tuple[str, str]) -> None:
     # Cut off just before the record: staged on both tables, decided by nobody.
     with (
-        world.faults(lambda r: "/transactions/" in r.path and r.principal == "writer", refuse),
+        world.server.faults.fault(lambda r: "/transactions/" in r.path and r.principal == "writer", refuse),
         pytest.raises(LakeError),
     ):
-        with world.faults(lambda r: r.principal == "writer" and r.action == "POST?delete", refuse):
+        with world.server.faults.fault(lambda r: r.principal == "writer" and r.action == "POST?delete", refuse):
             transfer(world.tables("writer"), pair)
     other = world.tables("other", patience_s=0)
     assert (held(other, pair[0]), held(other, pair[1])) == (OLD, OLD)
@@ -120,7 +121,7 @@ def test_a_transaction_aborted_by_another_starts_again(world: Any, pair: tuple[s
     def push_in(request: Request) -> None:
         rude.insert(pair[0], [{"id": 5, "x": "rude"}])
 
-    with world.faults(lambda r: "/transactions/" in r.path and r.principal == "writer", push_in, times=1):
+    with world.server.faults.fault(lambda r: "/transactions/" in r.path and r.principal == "writer", push_in, times=1):
         tx = transfer(tables, pair)
     assert held(tables, pair[0]) == NEW_A | {5: "rude"}
     assert held(tables, pair[1]) == NEW_B
@@ -137,7 +138,7 @@ def test_a_committed_transaction_is_finished_by_the_next_writer(world: Any, pair
             return False
         return request.principal == "writer" and next(decided, False)
 
-    with world.faults(after_the_record, refuse), pytest.raises(LakeError):
+    with world.server.faults.fault(after_the_record, refuse), pytest.raises(LakeError):
         transfer(world.tables("writer"), pair)
     other = world.tables("other")
     assert (held(other, pair[0]), held(other, pair[1])) == (OLD, OLD), "main has not moved yet"
@@ -154,7 +155,9 @@ def test_a_stranger_who_moves_main_meanwhile_loses_nothing(world: Any, pair: tup
         )
         world.plain(pair[0]).append(rows)
 
-    with world.faults(lambda r: "/transactions/" in r.path and r.method == "PUT", stranger, when="after", times=1):
+    with world.server.faults.fault(
+        lambda r: "/transactions/" in r.path and r.method == "PUT", stranger, when="after", times=1
+    ):
         transfer(world.tables(), pair)
     tables = world.tables("judge")
     assert held(tables, pair[0]) == NEW_A | {7: "stranger"}
@@ -171,7 +174,7 @@ def test_two_transactions_over_the_same_tables_do_not_wait_for_each_other_for_ev
             tx.insert(pair[1], [{"id": 6, "x": "second"}])
             tx.insert(pair[0], [{"id": 6, "x": "second"}])
 
-    with world.faults(lambda r: r.principal == "first" and r.action == "UpdateTable", other, times=1):
+    with world.server.faults.fault(lambda r: r.principal == "first" and r.action == "UpdateTable", other, times=1):
         transfer(first, pair)
     assert held(first, pair[0]) == NEW_A | {6: "second"}
     assert held(first, pair[1]) == NEW_B | {6: "second"}

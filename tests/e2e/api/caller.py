@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 
+from tests.waiting import wait_until
+
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 PROBLEM = "application/problem+json"
@@ -37,14 +39,22 @@ class Api:
     def post(self, path: str, body: Any, **rest: Any) -> httpx.Response:
         return self("POST", path, json=body, **rest)
 
+    def get_when_ready(self, path: str) -> httpx.Response:
+        """The first 200 to a GET: readers of the timeline may be a second behind it."""
+        return wait_until(lambda: ok(self.get(path)), f"GET {path} to respond with 200")
+
+    def post_when_ready(self, path: str, body: Any) -> httpx.Response:
+        """The first 200 to a POST that changes nothing, a query for example."""
+        return wait_until(lambda: ok(self.post(path, body)), f"POST {path} to respond with 200")
+
     def make(self, name: str, **shape: Any) -> str:
         made = self.post("/tables", {"name": name, "columns": COLUMNS, **shape})
         assert made.status_code == 201, made.text
         return name
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        found = self.get(f"/tables/{table}/rows").json()["rows"]
-        return sorted(found, key=lambda row: str(row["station"]))
+        rows = self.get(f"/tables/{table}/rows").json()["rows"]
+        return sorted(rows, key=lambda row: str(row["station"]))
 
 
 def ok(answer: httpx.Response) -> httpx.Response | None:

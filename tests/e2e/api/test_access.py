@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -20,8 +21,34 @@ from joserfc.jwk import RSAKey
 from catalog.access.routes import ROUTES, SIGNED_PREFIX
 from infra.local.cloud import EmbeddedCloud
 from infra.local.endpoint import REGION
-from tests.e2e.api.caller import COLUMNS, ROWS, Api, ok, problem
-from tests.e2e.flow import eventually
+from tests.e2e.api.caller import COLUMNS, ROWS, Api, problem
+
+NO_ROLES: tuple[Any, ...] = (
+    ["not admin now"],
+    ["team,admin,x"],
+    ["x", "y admin"],
+    ["admin\n"],
+    [" admin"],
+    "not admin now",
+    "reader:a.b,admin",
+    "[admin]",
+    [["admin"]],
+    [{"name": "admin"}],
+    ["x", {"a": "b admin"}],
+    {"team": "x admin"},
+    {"admin": True},
+    True,
+    7,
+)
+NO_SCOPES: tuple[Any, ...] = (
+    "admin",
+    "openid,strandline/admin",
+    "x\tstrandline/admin",
+    "[strandline/admin x]",
+    ["x strandline/admin"],
+    [["strandline/admin"]],
+    {"a": "b strandline/admin x"},
+)
 
 
 class TestWhoMayCall:
@@ -43,7 +70,7 @@ class TestWhoMayCall:
                 body = {"unknown": "evolve"}
             sent = {} if method in ("GET", "DELETE") else {"json": body}
             assert nobody(method, filled, **sent).status_code == 404, path
-        commit = eventually(lambda: ok(api.get(f"/tables/{table}/commits"))).json()["commits"]
+        commit = api.get_when_ready(f"/tables/{table}/commits").json()["commits"]
         for path in [f"/commits/{one['index']}" for one in commit]:
             assert nobody.get(path).status_code == nobody.get(f"{path}/proof").status_code == 404
         assert nobody.post("/tables", {"name": "gold.new", "columns": COLUMNS}).status_code == 403
@@ -65,6 +92,24 @@ class TestWhoMayCall:
         table = api.make("silver.groups")
         for claims in ({"cognito:groups": [f"reader:{table}"]}, {"scope": f"openid strandline/reader:{table}"}):
             assert calling(cloud.token(**claims)).get(f"/tables/{table}").status_code == 200
+
+    def test_only_an_exact_member_of_the_claim_is_a_role(
+        self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]
+    ) -> None:
+        table = api.make("gold.exact")
+        claims = [{claim: roles} for claim in ("roles", "cognito:groups") for roles in NO_ROLES]
+        claims += [{"scope": scopes} for scopes in NO_SCOPES]
+        let_in = [one for one in claims if calling(cloud.token(**one)).get(f"/tables/{table}").status_code != 404]
+        assert let_in == []
+        for roles in (["other team", "admin"], "admin", ["x,y", f"reader:{table}", "map[a:b]"]):
+            assert calling(cloud.token(roles=roles)).get(f"/tables/{table}").status_code == 200, roles
+
+    @pytest.mark.parametrize("subject", [None, "", True, 7, {"name": "ada"}, ["ada"]])
+    def test_a_token_without_a_subject_is_refused(
+        self, cloud: EmbeddedCloud, calling: Callable[..., Api], subject: Any
+    ) -> None:
+        answer = calling(cloud.token("admin", sub=subject)).get("/tables")
+        assert answer.status_code == 401 and "sub" in answer.json()["detail"]
 
     def test_tokens_that_are_not_the_issuers_are_refused(
         self, cloud: EmbeddedCloud, calling: Callable[..., Api]
@@ -164,6 +209,6 @@ class TestTheSurface:
 
     def test_figures_and_health(self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]) -> None:
         assert calling(None).get("/health").json()["status"] == "ok"
-        found = api.get("/metrics-summary").json()
-        assert found["tables"] >= 1 and found["timeline_size"] >= 0
+        metrics = api.get("/metrics-summary").json()
+        assert metrics["tables"] >= 1 and metrics["timeline_size"] >= 0
         assert calling(cloud.token()).get("/metrics-summary").json()["tables"] == 0

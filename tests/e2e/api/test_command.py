@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from catalog.access.routes import ROUTES
-from catalog.errors import Denied, Invalid, NotFound, Unavailable
-from cli.connection import Connection
+from catalog.core.errors import Denied, Invalid, NotFound, Unavailable
 from cli.main import app
 from infra.local.cloud import EmbeddedCloud
-from tests.e2e.flow import eventually
+from strandline.connection import Connection
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -44,14 +44,25 @@ def test_rows_go_in_from_a_file_and_come_out(run: Any, cloud: EmbeddedCloud, tmp
     assert run("rows", "silver.cli") == [{"station": "Newlyn", "metres": 3.1}]
     newlyn = ("query", "select metres from silver.cli where station = $s", "--param", "s=Newlyn")
     assert run(*newlyn, "--fresh") == [{"metres": 3.1}]
-    assert eventually(lambda: _or_none(run, *newlyn, "--verify")) == [{"metres": 3.1}]
+    verified = wait_until(lambda: _or_none(run, *newlyn, "--verify"), "a query that is proven")
+    assert verified == [{"metres": 3.1}]
     assert "silver.cli" in run("list", "silver") and run("describe", "silver.cli")["rows"] == 1
     digest = run("upload", "bronze.cli", str(rows))["sha256"]
     cloud.wait_until_idle()
     assert run("where", digest)["status"] == "committed"
-    commits = eventually(lambda: [one for one in run("commits", "silver.cli") if one["operation"] == "append"])
+    commits = wait_until(
+        lambda: [commit for commit in run("commits", "silver.cli") if commit["operation"] == "append"],
+        "the insert in the timeline",
+    )
     run("proof", str(commits[0]["index"]), "--to", str(tmp_path / "p.tlog-proof"))
     assert (tmp_path / "p.tlog-proof").read_bytes().startswith(b"c2sp.org/tlog-proof@v1")
+
+
+def test_two_columns_of_one_name_are_both_shown(run: Any, cloud: EmbeddedCloud) -> None:
+    sql = "SELECT a.v, b.v FROM (VALUES (41)) a(v), (VALUES (42)) b(v)"
+    assert "AS v_2" in run("query", sql, fails=Invalid)
+    shown = CliRunner().invoke(app, ["api", "query", sql]).stdout
+    assert "41" in shown and "42" in shown
 
 
 def test_problems_are_the_lakes_own_errors(run: Any, cloud: EmbeddedCloud) -> None:
@@ -64,69 +75,37 @@ def test_problems_are_the_lakes_own_errors(run: Any, cloud: EmbeddedCloud) -> No
 
 
 def test_nobody_at_the_endpoint(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.connection.LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr("strandline.connection.MAX_PAUSE_S", 0.0)
     run("--endpoint", "http://127.0.0.1:1", "health", fails=Unavailable)
 
 
-def test_whatever_the_api_serves_has_a_command(
-    run: Any, cloud: EmbeddedCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, send = set[tuple[str, str]](), Connection.send
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """Method and path of every request that the commands send."""
+    sent, send = set[tuple[str, str]](), Connection.send
 
     def remember(self: Connection, method: str, path: str, *rest: Any, **more: Any) -> Any:
-        asked.add((method, path))
+        sent.add((method, path))
         return send(self, method, path, *rest, **more)
 
     monkeypatch.setattr(Connection, "send", remember)
+    return sent
+
+
+def test_whatever_the_api_serves_has_a_command(
+    run: Any, cloud: EmbeddedCloud, tmp_path: Path, sent: set[tuple[str, str]]
+) -> None:
+    assert run("health")["status"] == "ok" and run("metrics")["tables"] >= 0 and run("openapi")["openapi"] == "3.1.0"
     table, file = "silver.commanded", tmp_path / "rows.csv"
     file.write_text("station,metres\nLerwick,1.2\n")
-    assert run("health")["status"] == "ok" and run("metrics")["tables"] >= 0 and run("openapi")["openapi"] == "3.1.0"
-    run(
-        "create", table, "--column", "station:string", "--column", "metres:double", "--mode", "mor", "--sort", "station"
-    )
-    assert run("alter", table, "--add", "sea:string", "--rename", "metres=level")["mode"] == "mor"
-    assert "which" not in run("alter", table, fails=Invalid) and table in run("list")
-    assert [one["name"] for one in run("describe", table, "--schema", "0")["columns"]] == ["station", "metres"]
-    assert [one["name"] for one in run("describe", table)["columns"]] == ["station", "level", "sea"]
-
-    assert run("rule", "set", table, "--unknown", "evolve")["unknown"] == "evolve"
-    assert run("rule", "get", table) == {**run("rule", "get", table), "table": table, "inferred": False}
-    assert run("rule", "remove", table, "--yes")["removed"]
-    assert run("rule", "get", table, fails=NotFound)
-    digest = run("upload", "bronze.commanded", str(file))["sha256"]
-    cloud.wait_until_idle()
-    assert run("where", digest)["status"] == "committed"
+    shape_a_table(run, table)
+    rule_its_files(run, table)
+    ingest(run, cloud, file)
     earlier = run("head")["checkpoint"].split("\n")[1]
-
-    assert run("insert", "bronze.commanded", str(file))["rows"] == 1
-    assert run("delete", "bronze.commanded", "metres > 99", "--yes")["rows"] == 0
-    assert len(run("rows", "bronze.commanded")) == 2
-    commits = eventually(lambda: [one for one in run("commits", "bronze.commanded") if one["sequence"] == 2])
-    leaf = run("commit", str(commits[0]["index"]))
-    assert run("commit", "--snapshot", leaf["snapshot_id"]) == leaf and run("commit", fails=Invalid)
-    assert run("proof", "--snapshot", leaf["snapshot_id"])["proof"].startswith("c2sp.org/tlog-proof@v1")
-    assert run("changes", "bronze.commanded", "--since", "1", "--until", "2")["changes"][0]["op"] == "INSERT"
-
-    assert run("mark", "teller", "bronze.commanded")["sequence"] is None
-    assert run("mark", "teller", "bronze.commanded", "--to", "2")["asked"] == 2
-    assert eventually(lambda: run("mark", "teller", "bronze.commanded")["sequence"]) == 2
-    named = run("snapshot", "kept", "--table", "bronze.commanded", "--snapshot", leaf["snapshot_id"])
-    assert named["snapshot_id"] == leaf["snapshot_id"]
-    assert [one["name"] for one in run("snapshots", "bronze.commanded")] == ["kept"]
-    assert run("snapshot", "commanded-cut", "--index", "0")["index"] == 0
-    assert eventually(lambda: _or_none(run, "snapshots", "--cut", "commanded-cut")) == {
-        "name": "commanded-cut",
-        "index": 0,
-    }
-
-    size = int(run("head")["checkpoint"].split("\n")[1])
-    assert run("head", "--keys") and run("consistency", earlier, "--new", str(size))["hashes"]
-    for path in (f"tile/0/000.p/{size}", f"tile/entries/000.p/{size}"):
-        assert run("tile", path, "--to", str(tmp_path / "tile"))["bytes"] == (tmp_path / "tile").stat().st_size > 0
-
-    assert run("query", "select count(*) as n from bronze.commanded", "--as-of", "commanded-cut", fails=NotFound)
-    assert run("search", "bronze.commanded", "station", "shetland", fails=NotFound)
-    assert run("result", "none", "--status", fails=NotFound) and run("result", "none", "--cancel", fails=NotFound)
+    leaf = write_and_prove(run, file)
+    mark_and_name(run, leaf["snapshot_id"])
+    copy_the_log(run, earlier, tmp_path / "tile")
+    ask_for_what_is_not_there(run)
     assert run("drop", table, "--yes")["dropped"] and table not in run("list")
 
     served = {
@@ -135,10 +114,77 @@ def test_whatever_the_api_serves_has_a_command(
     }
     never = [
         key
-        for key, path in served.items()
-        if not any(method == key.split()[0] and path.fullmatch(found) for method, found in asked)
+        for key, pattern in served.items()
+        if not any(method == key.split()[0] and pattern.fullmatch(path) for method, path in sent)
     ]
     assert never == []
+
+
+def shape_a_table(run: Any, table: str) -> None:
+    run(
+        "create", table, "--column", "station:string", "--column", "metres:double", "--mode", "mor", "--sort", "station"
+    )
+    assert run("alter", table, "--add", "sea:string", "--rename", "metres=level")["mode"] == "mor"
+    assert "which" not in run("alter", table, fails=Invalid) and table in run("list")
+    assert [one["name"] for one in run("describe", table, "--schema", "0")["columns"]] == ["station", "metres"]
+    assert [one["name"] for one in run("describe", table)["columns"]] == ["station", "level", "sea"]
+
+
+def rule_its_files(run: Any, table: str) -> None:
+    assert run("rule", "set", table, "--unknown", "evolve")["unknown"] == "evolve"
+    assert run("rule", "get", table) == {**run("rule", "get", table), "table": table, "inferred": False}
+    assert run("rule", "remove", table, "--yes")["removed"]
+    assert run("rule", "get", table, fails=NotFound)
+
+
+def ingest(run: Any, cloud: EmbeddedCloud, file: Path) -> None:
+    digest = run("upload", "bronze.commanded", str(file))["sha256"]
+    cloud.wait_until_idle()
+    assert run("where", digest)["status"] == "committed"
+
+
+def write_and_prove(run: Any, file: Path) -> Any:
+    """The leaf of the insert."""
+    assert run("insert", "bronze.commanded", str(file))["rows"] == 1
+    assert run("delete", "bronze.commanded", "metres > 99", "--yes")["rows"] == 0
+    assert len(run("rows", "bronze.commanded")) == 2
+    commits = wait_until(
+        lambda: [commit for commit in run("commits", "bronze.commanded") if commit["sequence"] == 2],
+        "the insert in the timeline",
+    )
+    leaf = run("commit", str(commits[0]["index"]))
+    assert run("commit", "--snapshot", leaf["snapshot_id"]) == leaf and run("commit", fails=Invalid)
+    assert run("proof", "--snapshot", leaf["snapshot_id"])["proof"].startswith("c2sp.org/tlog-proof@v1")
+    feed = run("changes", "bronze.commanded", "--since", "sequence:1", "--until", "sequence:2")
+    assert feed["changes"][0]["op"] == "INSERT"
+    return leaf
+
+
+def mark_and_name(run: Any, snapshot: str) -> None:
+    assert run("mark", "teller", "bronze.commanded")["sequence"] is None
+    assert run("mark", "teller", "bronze.commanded", "--to", "2")["asked"] == 2
+    assert wait_until(lambda: run("mark", "teller", "bronze.commanded")["sequence"], "the watermark to be set") == 2
+    named = run("snapshot", "kept", "--table", "bronze.commanded", "--snapshot", snapshot)
+    assert named["snapshot_id"] == snapshot
+    assert [one["name"] for one in run("snapshots", "bronze.commanded")] == ["kept"]
+    assert run("snapshot", "commanded-cut", "--index", "0")["index"] == 0
+    cut = wait_until(lambda: _or_none(run, "snapshots", "--cut", "commanded-cut"), "the name of the cut")
+    assert cut == {"name": "commanded-cut", "index": 0}
+
+
+def copy_the_log(run: Any, earlier: str, file: Path) -> None:
+    size = int(run("head")["checkpoint"].split("\n")[1])
+    assert run("head", "--keys")
+    proof = wait_until(lambda: _or_none(run, "consistency", earlier, "--new", str(size)), "a proof of consistency")
+    assert proof["hashes"]
+    for path in (f"tile/0/000.p/{size}", f"tile/entries/000.p/{size}"):
+        assert run("tile", path, "--to", str(file))["bytes"] == file.stat().st_size > 0
+
+
+def ask_for_what_is_not_there(run: Any) -> None:
+    assert run("query", "select count(*) as n from bronze.commanded", "--as-of", "commanded-cut", fails=NotFound)
+    assert run("search", "bronze.commanded", "station", "shetland", fails=NotFound)
+    assert run("result", "none", "--status", fails=NotFound) and run("result", "none", "--cancel", fails=NotFound)
 
 
 def _or_none(run: Any, *words: str) -> Any:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from catalog.changes import verify as verify_changes
-from catalog.changes.wire import from_ipc, from_json_lines
-from catalog.errors import LakeError
+from catalog.changes.serialization import from_ipc, from_json_lines
+from catalog.core.errors import LakeError
 from catalog.lake import Lake
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.proof import read as read_proof
@@ -21,21 +22,21 @@ from catalog.merkle.proof import verify as verify_proof
 from catalog.merkle.tree import leaf_hash
 from catalog.merkle.verify import verify_consistency
 from infra.local.cloud import EmbeddedCloud
-from tests.e2e.api.caller import ARROW, ROWS, Api, ok, problem
-from tests.e2e.flow import eventually
+from tests.e2e.api.caller import ARROW, ROWS, Api, problem
+from tests.waiting import wait_until
 
 
 class TestProofs:
     def test_a_commit_is_proven_with_the_public_key_alone(self, api: Api, calling: Callable[..., Api]) -> None:
         table = api.make("gold.attested")
         snapshot = api.post(f"/tables/{table}/rows", {"rows": ROWS}).json()["snapshot_id"]
-        commit = eventually(lambda: ok(api.get(f"/commits/snapshot-{snapshot}")))
+        commit = api.get_when_ready(f"/commits/snapshot-{snapshot}")
         stranger = calling(None)
         keys = [VerifierKey.parse(key) for key in stranger.get("/timeline/key").text.split()]
         index = commit.json()["index"]
         proof = api.get(f"/commits/{index}/proof").content
-        found = verify_proof(proof, read_proof(proof).extra, keys)
-        assert found.index == index and json.loads(read_proof(proof).extra)["snapshot_id"] == snapshot
+        proven = verify_proof(proof, read_proof(proof).extra, keys)
+        assert proven.index == index and json.loads(read_proof(proof).extra)["snapshot_id"] == snapshot
         assert [c["operation"] for c in api.get(f"/tables/{table}/commits").json()["commits"]] == ["create", "append"]
         again = api.get(f"/commits/{index}", headers={"If-None-Match": commit.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
@@ -61,17 +62,20 @@ class TestProofs:
         old = int(stranger.get("/timeline/checkpoint").text.split("\n")[1])
         api.make("gold.grown")
         cloud.wait_until_idle()
-        found = eventually(lambda: ok(stranger.get(f"/timeline/consistency?old={old}"))).json()
-        roots = [base64.b64decode(found[f"{which}_checkpoint"].split("\n")[2]) for which in ("old", "new")]
-        hashes = [base64.b64decode(value) for value in found["hashes"]]
-        verify_consistency(old, found["new_size"], hashes, *roots)
+        consistency = stranger.get_when_ready(f"/timeline/consistency?old={old}").json()
+        roots = [base64.b64decode(consistency[f"{which}_checkpoint"].split("\n")[2]) for which in ("old", "new")]
+        hashes = [base64.b64decode(value) for value in consistency["hashes"]]
+        verify_consistency(old, consistency["new_size"], hashes, *roots)
 
     def test_a_cut_of_the_whole_lake_has_a_name(self, api: Api, cloud: EmbeddedCloud) -> None:
         api.make("gold.cut")
         cloud.wait_until_idle()
-        assert api.post("/snapshots", {"name": "close-of-day"}).status_code == 202
-        named = eventually(lambda: ok(api.get("/snapshots?name=close-of-day"))).json()["snapshots"]
-        assert named[0]["index"] >= 0
+        size = int(api.get("/timeline/checkpoint").text.split("\n")[1])
+        asked = api.post("/snapshots", {"name": "close-of-day"})
+        assert (asked.status_code, asked.json()["index"]) == (202, size - 1)
+        api.post("/tables/gold.cut/rows", {"rows": ROWS})
+        named = api.get_when_ready("/snapshots?name=close-of-day").json()["snapshots"]
+        assert named[0]["index"] == size - 1
 
     def test_what_can_never_be_served_is_refused_at_once_and_reaches_no_queue(
         self, api: Api, cloud: EmbeddedCloud
@@ -80,7 +84,7 @@ class TestProofs:
         cloud.wait_until_idle()
         size = int(api.get("/timeline/checkpoint").text.split("\n")[1])
         assert api.post("/snapshots", {"name": "beginning", "index": 0}).status_code == 202
-        eventually(lambda: ok(api.get("/snapshots?name=beginning")))
+        api.get_when_ready("/snapshots?name=beginning")
         mark = f"/watermarks/hasty/{table}"
         refused = [
             (api.post("/snapshots", {"name": "tomorrow", "index": size + 9}), (404, "not_found")),
@@ -88,7 +92,7 @@ class TestProofs:
             (api("PUT", mark, json={"sequence": 3, "expected": 3}), (400, "invalid")),
         ]
         # The reader may be a moment behind the table; from then on there is no such leaf.
-        eventually(lambda: ok(api.get(f"/commits/{size - 1}")))
+        api.get_when_ready(f"/commits/{size - 1}")
         refused.append((api("PUT", mark, json={"sequence": 99}), (404, "not_found")))
         for answer, expected in refused:
             assert problem(answer) == expected
@@ -106,12 +110,12 @@ class TestFiles:
         cloud.wait_until_idle()
 
         def placed() -> Any:
-            (found,) = api.get(f"/ingest/{digest}").json()["files"]
-            return found if "index" in found else None
+            (status,) = api.get(f"/ingest/{digest}").json()["files"]
+            return status if "index" in status else None
 
-        found = eventually(placed)
-        assert (found["status"], found["rows"], found["table"]) == ("committed", 1, "bronze.followed")
-        assert api.get(f"/commits/{found['index']}").json()["snapshot_id"] == found["snapshot_id"]
+        status = wait_until(placed, "the file's commit in the timeline")
+        assert (status["status"], status["rows"], status["table"]) == ("committed", 1, "bronze.followed")
+        assert api.get(f"/commits/{status['index']}").json()["snapshot_id"] == status["snapshot_id"]
 
     def test_a_bad_file_is_found_in_quarantine_with_the_reason(self, api: Api, cloud: EmbeddedCloud) -> None:
         data = b'{"station": '
@@ -121,8 +125,8 @@ class TestFiles:
         httpx.put(link["url"], content=data, headers=link["headers"])
         assert api.get(f"/ingest/{digest}").json()["status"] in ("landing", "quarantined")
         cloud.wait_until_idle()
-        found = api.get(f"/ingest/{digest}").json()
-        assert found["status"] == "quarantined" and found["files"][0]["reason"]
+        status = api.get(f"/ingest/{digest}").json()
+        assert status["status"] == "quarantined" and status["files"][0]["reason"]
 
     def test_anothers_file_is_not_told_of(self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]) -> None:
         data = b"station,metres\nDover,5.0\n"
@@ -178,15 +182,15 @@ class TestChanges:
         keys = [VerifierKey.parse(key) for key in api.get("/timeline/key").text.split()]
 
         def whole() -> list[Any] | None:
-            found, page = [], ""
+            change_sets, page = [], ""
             while True:
                 answer = api.get(f"/tables/{table}/changes?limit=2{page}").json()
-                found += answer["change_sets"]
+                change_sets += answer["change_sets"]
                 if "next" not in answer:
-                    return found if len(found) == 3 else None
+                    return change_sets if len(change_sets) == 3 else None
                 page = f"&page={answer['next']}"
 
-        sets = eventually(whole)
+        sets = wait_until(whole, "a feed of three change sets")
         read = [from_json_lines([json.dumps(line) for line in (one["head"], *one["changes"])]) for one in sets]
         for one in read:
             verify_changes(one, keys)
@@ -201,7 +205,7 @@ class TestChanges:
         mark = f"/watermarks/reports/{table}"
         assert "sequence" not in api.get(mark).json()
         assert api("PUT", mark, json={"sequence": 1}).status_code == 202
-        assert eventually(lambda: api.get(mark).json().get("sequence")) == 1
+        assert wait_until(lambda: api.get(mark).json().get("sequence"), "the watermark to be set") == 1
         assert problem(api("PUT", mark, json={"sequence": 0, "expected": 1})) == (409, "conflict")
 
 
@@ -211,15 +215,15 @@ class TestQueries:
         api.post(f"/tables/{table}/rows", {"rows": ROWS})
         cloud.wait_until_idle()
         body = {"sql": f"select max(metres) as high from {table} where station <> $s", "parameters": {"s": "Brest"}}
-        found = eventually(lambda: ok(api.post("/query", body))).json()
-        assert found["rows"] == [{"high": 3.1}] and found["receipt"]["index"] >= 0
+        answer = api.post_when_ready("/query", body).json()
+        assert answer["rows"] == [{"high": 3.1}] and answer["receipt"]["index"] >= 0
 
     @pytest.mark.parametrize(
         ("sql", "status", "said"),
         [
             ("SELECT (1", 400, "column"),
             ("SELECT 1; DROP TABLE gold.asked", 400, "2 statements"),
-            ("SELECT * FROM read_parquet('/etc/passwd')", 400, "files are not read by name"),
+            ("SELECT * FROM read_parquet('/etc/passwd')", 400, "only tables of the lake can be read"),
             ("SELECT metre FROM gold.badly_asked", 400, "did you mean metres"),
             ("SELECT * FROM gold.badly_aske", 404, "did you mean gold.badly_asked"),
             ("SELECT station + interval '1 day' FROM gold.badly_asked", 400, "Utf8"),
@@ -233,9 +237,20 @@ class TestQueries:
         if api.get("/tables/gold.badly_asked").status_code == 404:
             api.make("gold.badly_asked")
             cloud.wait_until_idle()
-            eventually(lambda: ok(api.post("/query", {"sql": "SELECT * FROM gold.badly_asked"})))
+            api.post_when_ready("/query", {"sql": "SELECT * FROM gold.badly_asked"})
         answer = api.post("/query", {"sql": sql})
         assert problem(answer)[0] == status and said in answer.json()["detail"]
+
+    def test_two_columns_of_one_name_both_come_or_the_answer_is_refused(self, api: Api) -> None:
+        body = {"sql": "SELECT a.v, b.v, 3 AS w FROM (VALUES (1)) a(v), (VALUES (2)) b(v)"}
+        for accept in ("application/json", "application/vnd.apache.parquet", "*/*"):
+            answer = api.post("/query", body, headers={"Accept": accept})
+            assert problem(answer) == (400, "invalid"), accept
+            assert "column name v appears twice" in answer.json()["detail"]
+            assert "AS v_2" in answer.json()["detail"] and "text/csv" in answer.json()["detail"]
+        assert api.post("/query", body, headers={"Accept": "text/csv"}).text.split() == ["v,v,w", "1,2,3"]
+        with pa.ipc.open_stream(api.post("/query", body, headers={"Accept": ARROW}).content) as stream:
+            assert [column.to_pylist() for column in stream.read_all().columns] == [[1], [2], [3]]
 
     def test_what_never_ends_is_ended_and_what_does_not_fit_is_refused(self, api: Api) -> None:
         endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -262,11 +277,11 @@ class TestQueries:
             except LakeError:  # the reader is a second behind
                 return []
 
-        assert eventually(sequenced) == ["create", "vectors"]
+        wait_until(lambda: sequenced() == ["create", "vectors"], "the vectors in the timeline")
         sql = f"select id from {table} order by embedding <-> $q limit 1"
-        found = eventually(lambda: ok(api.post("/query", {"sql": sql, "parameters": {"q": "cooking"}}))).json()
-        assert found["rows"] == [{"id": 1}]
-        assert found["receipt"]["searched"][head.id]["version"] == head.entries[-1].version
+        answer = api.post_when_ready("/query", {"sql": sql, "parameters": {"q": "cooking"}}).json()
+        assert answer["rows"] == [{"id": 1}]
+        assert answer["receipt"]["searched"][head.id]["version"] == head.entries[-1].version
         by_vector = {"sql": sql, "parameters": {"q": [1.0] * head.dimensions}}
         assert len(api.post("/query", by_vector).json()["rows"]) == 1
         by_words = {"sql": f"select id from {table} where text @@ $w", "parameters": {"w": "tides"}}

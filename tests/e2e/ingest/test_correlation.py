@@ -7,13 +7,13 @@ from typing import Any
 
 from catalog.lake import Lake
 from infra.local.cloud import EmbeddedCloud
-from tests.handlers.deploy import until
+from tests.waiting import wait_until
 
 
 def ids(cloud: EmbeddedCloud, function: str, message: str) -> list[str]:
     lines = [line for line in cloud.functions.logs(f"strandline-dev-{function}") if line.startswith("{")]
-    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [line["correlation_id"] for line in found if line.get("message") == message and "correlation_id" in line]
+    entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return [line["correlation_id"] for line in entries if line.get("message") == message and "correlation_id" in line]
 
 
 def test_one_id_follows_a_file_from_its_event_to_the_checkpoint(cloud: EmbeddedCloud, lake: Lake) -> None:
@@ -30,8 +30,10 @@ def test_one_id_follows_a_file_from_its_event_to_the_checkpoint(cloud: EmbeddedC
     lake.s3.put_object(Bucket=lake.settings.bucket, Key="landing/bronze/tides/monday.jsonl", Body=body)
     cloud.wait_until_idle()
 
-    announced = until(lambda: sqs.receive_message(QueueUrl=heard, MaxNumberOfMessages=10).get("Messages"))
+    announced = wait_until(
+        lambda: sqs.receive_message(QueueUrl=heard, MaxNumberOfMessages=10).get("Messages"), "the announcement"
+    )
     (followed,) = {json.loads(message["Body"])["detail"]["correlation_id"] for message in announced}
-    until(lambda: followed in ids(cloud, "ingest", "file committed"))
-    until(lambda: followed in ids(cloud, "sequencer", "message served"))
+    wait_until(lambda: followed in ids(cloud, "ingest", "file committed"), "the id in the log of ingest")
+    wait_until(lambda: followed in ids(cloud, "sequencer", "message served"), "the id in the log of the sequencer")
     assert lake.timeline.head().checkpoint.size >= 2

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from catalog.ingest.rules import Rule, RuleStore
 from catalog.lake import Lake
 from infra.local.cloud import EmbeddedCloud
 
@@ -25,13 +26,13 @@ def drop(cloud: EmbeddedCloud, lake: Lake, files: Drops) -> None:
 
 
 def rows(lake: Lake, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    found = lake.tables.scan(f"bronze.{table}").select(list(columns)).to_pylist()
-    return sorted(tuple(row[column] for column in columns) for row in found)
+    records = lake.tables.scan(f"bronze.{table}").select(list(columns)).to_pylist()
+    return sorted(tuple(row[column] for column in columns) for row in records)
 
 
 def reports(lake: Lake, prefix: str) -> list[dict[str, Any]]:
     answer = lake.s3.list_objects_v2(Bucket=lake.settings.bucket, Prefix=f"quarantine/{prefix}/")
-    keys = [found["Key"] for found in answer.get("Contents", ()) if found["Key"].endswith(".json")]
+    keys = [item["Key"] for item in answer.get("Contents", ()) if item["Key"].endswith(".json")]
     return [json.loads(lake.s3.get_object(Bucket=lake.settings.bucket, Key=key)["Body"].read()) for key in keys]
 
 
@@ -65,12 +66,24 @@ def test_a_file_becomes_rows_and_a_leaf(
     assert leaf.table == f"bronze.{table}"
 
 
-def test_the_same_bytes_make_rows_once_under_any_key(cloud: EmbeddedCloud, lake: Lake) -> None:
+def test_a_file_that_is_put_again_as_it_was_makes_rows_once(cloud: EmbeddedCloud, lake: Lake) -> None:
     body = b'{"id": 1}\n'
-    drop(cloud, lake, {"once/a.jsonl": body, "once/b.jsonl": body})
     drop(cloud, lake, {"once/a.jsonl": body})
-    drop(cloud, lake, {"once/c.jsonl": body, "once/d.jsonl": b'{"id": 2}\n'})
+    drop(cloud, lake, {"once/a.jsonl": body})
+    drop(cloud, lake, {"once/d.jsonl": b'{"id": 2}\n'})
     assert rows(lake, "once", "id") == [(1,), (2,)]
+
+
+def test_every_key_has_its_rows_whatever_its_bytes(cloud: EmbeddedCloud, lake: Lake) -> None:
+    drop(cloud, lake, {"copies/c1/x.md": b"# Same\n", "copies/c2/x.md": b"# Same\n"})
+    assert rows(lake, "copies", "path") == [("c1/x.md",), ("c2/x.md",)]
+
+
+def test_a_file_that_was_replaced_and_comes_back_counts(cloud: EmbeddedCloud, lake: Lake) -> None:
+    RuleStore(lake.s3, lake.settings.bucket, lake.tables).set("bronze.vault", Rule(key=("path",)))
+    for body in (b"# A\n", b"# B\n", b"# A\n"):
+        drop(cloud, lake, {"vault/x.md": body})
+    assert rows(lake, "vault", "path", "title") == [("x.md", "A")]
 
 
 def test_a_name_is_a_label_whatever_is_in_it(cloud: EmbeddedCloud, lake: Lake) -> None:
@@ -89,12 +102,12 @@ def test_a_bad_file_is_kept_aside_and_the_others_go_in(cloud: EmbeddedCloud, lak
     }
     drop(cloud, lake, {**bad, "mixed/good.csv": b"id\n7\n", "mixed/good.jsonl": b'{"id": 8}\n'})
     assert rows(lake, "mixed", "id") == [(1,), (7,), (8,)]
-    found = {report["source"].removeprefix("landing/bronze/"): report for report in reports(lake, "bronze/mixed")}
-    assert set(found) == set(bad)
-    assert found["mixed/syntax.jsonl"]["position"] == {"line": 2}
-    assert "typo" in found["mixed/column.jsonl"]["reason"]
-    assert found["mixed/type.csv"]["position"] == {"row": 3, "column": "id"}
-    for name, report in found.items():
+    by_source = {report["source"].removeprefix("landing/bronze/"): report for report in reports(lake, "bronze/mixed")}
+    assert set(by_source) == set(bad)
+    assert by_source["mixed/syntax.jsonl"]["position"] == {"line": 2}
+    assert "typo" in by_source["mixed/column.jsonl"]["reason"]
+    assert by_source["mixed/type.csv"]["position"] == {"row": 3, "column": "id"}
+    for name, report in by_source.items():
         kept = lake.s3.get_object(Bucket=lake.settings.bucket, Key=report["kept_as"])["Body"].read()
         assert kept == bad[name]
 

@@ -6,7 +6,7 @@ import threading
 
 import boto3
 
-from catalog.settings import load_settings
+from catalog.core.settings import load_settings
 from spark_jobs.session import spark_session
 
 

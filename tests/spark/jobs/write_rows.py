@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from catalog.settings import load_settings
+from catalog.core.settings import load_settings
 from spark_jobs.session import spark_session
 
 table, count = sys.argv[1], int(sys.argv[2])

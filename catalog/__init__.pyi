@@ -1,0 +1,13 @@
+from catalog.core.errors import Conflict as Conflict
+from catalog.core.errors import Denied as Denied
+from catalog.core.errors import Internal as Internal
+from catalog.core.errors import Invalid as Invalid
+from catalog.core.errors import LakeError as LakeError
+from catalog.core.errors import NotFound as NotFound
+from catalog.core.errors import Unavailable as Unavailable
+from catalog.core.errors import Unverified as Unverified
+from catalog.core.settings import Settings as Settings
+from catalog.core.settings import load_settings as load_settings
+from catalog.lake import Lake as Lake
+from catalog.lake import open_lake as open_lake
+from catalog.query_worker import query_workers as query_workers

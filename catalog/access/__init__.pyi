@@ -1,0 +1,13 @@
+from catalog.access.callers import Caller as Caller
+from catalog.access.callers import caller_of as caller_of
+from catalog.access.idempotency import Bound as Bound
+from catalog.access.idempotency import IdempotencyStore as IdempotencyStore
+from catalog.access.idempotency import IdempotentRequest as IdempotentRequest
+from catalog.access.presigned_urls import RESULT_SECONDS as RESULT_SECONDS
+from catalog.access.presigned_urls import UPLOAD_SECONDS as UPLOAD_SECONDS
+from catalog.access.presigned_urls import PresignedUrls as PresignedUrls
+from catalog.access.roles import Level as Level
+from catalog.access.roles import Role as Role
+from catalog.access.routes import ROUTES as ROUTES
+from catalog.access.routes import SIGNED_PREFIX as SIGNED_PREFIX
+from catalog.access.routes import Route as Route

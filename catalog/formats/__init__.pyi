@@ -1,0 +1,15 @@
+from catalog.formats.arrow import read_arrow_stream as read_arrow_stream
+from catalog.formats.arrow import stream_end as stream_end
+from catalog.formats.exact_numbers import exact_float as exact_float
+from catalog.formats.limits import FileRejected as FileRejected
+from catalog.formats.limits import FormatLimits as FormatLimits
+from catalog.formats.markdown_note import NOTE as NOTE
+from catalog.formats.media import HEAD_BYTES as HEAD_BYTES
+from catalog.formats.media import MEDIA as MEDIA
+from catalog.formats.media import dimensions as dimensions
+from catalog.formats.media import media_type as media_type
+from catalog.formats.parquet import read_parquet_table as read_parquet_table
+from catalog.formats.reader import detect as detect
+from catalog.formats.reader import is_known as is_known
+from catalog.formats.reader import read_rows as read_rows
+from catalog.formats.reader import unify as unify

@@ -1,0 +1,60 @@
+"""Whether a double represents a decimal number as it was written.
+
+It does if the double, printed with as many digits as the text has, is the same number: true for `0.1` and for every
+number that a program printed from a double, false for `0.12345678901234567890123` and `1e400`.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from math import isinf
+
+INTEGER = re.compile(r"[+-]?[0-9]+")
+_PARTS = re.compile(r"[+-]?0*(?P<integer>[0-9]*)\.?(?P<fraction>[0-9]*)(?:[eE][+-]?[0-9]+)?")
+_LONG = range(-(2**63), 2**63)
+_LONG_DIGITS = 20
+"""More digits than a 64-bit integer has."""
+_DOUBLE_DIGITS = 800
+"""More digits than any double has, written out in full."""
+SURE_DIGITS = 15
+"""A number of at most this many digits survives in a double, unless it is out of range or subnormal."""
+
+
+def fault(text: str) -> str | None:
+    """Why a double cannot represent the number; None if it can. `text` is a number in JSON's or CSV's notation."""
+    if INTEGER.fullmatch(text):
+        return _integer_fault(text)
+    value = float(text)
+    if isinf(value):
+        return f"a double cannot hold {_short(text)}, which is too large"
+    parts = _PARTS.fullmatch(text)
+    digits = (parts["integer"] + parts["fraction"]).lstrip("0") if parts else ""
+    if not digits:
+        return None  # zero
+    if value and len(digits) <= _DOUBLE_DIGITS and Decimal(f"{value:.{len(digits) - 1}e}") == Decimal(text):
+        return None
+    return f"a double cannot hold {_short(text)}, which would become {value!r}"
+
+
+def _integer_fault(text: str) -> str | None:
+    digits = text.lstrip("+-0") or "0"
+    value = 0 if len(digits) > _LONG_DIGITS else int(digits) * (-1 if text.startswith("-") else 1)
+    if len(digits) > _LONG_DIGITS or value not in _LONG:
+        return f"{_short(text)} is an integer beyond 64 bits"
+    if int(float(value)) != value:
+        return f"{_short(text)} is an integer among fractions, and a double would round it"
+    return None
+
+
+def exact_float(text: str) -> float:
+    """The double, for `json.loads(…, parse_float=…)`; ValueError if it is not the number that was written."""
+    if len(text) > SURE_DIGITS or "e" in text or "E" in text:
+        reason = fault(text)
+        if reason is not None:
+            raise ValueError(f"{reason}: write it as text")
+    return float(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 2 * _LONG_DIGITS else f"{text[:_LONG_DIGITS]}…"

@@ -1,0 +1,282 @@
+"""JSON to Arrow: JSON lines block by block, and JSON documents (one object, several, or an array) value by value.
+
+Strings stay strings: one that looks like a time becomes a time only if the table's schema says so. pyarrow parses
+whole blocks; rows are parsed one by one only to tell which of them is invalid.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.types as pt
+
+from catalog.formats.byte_positions import find_bytes
+from catalog.formats.json_numbers import check_numbers
+from catalog.formats.limits import FileRejected, FormatLimits
+
+BLOCK_BYTES = 4 << 20
+_IN_ROW = re.compile(r"(?:JSON parse error: )?(?P<reason>.*?)\.? in row (?P<row>\d+)$", re.S)
+_COLUMN = re.compile(r"^Column\(/?(?P<column>[^)]*)\) ")
+_BREAK, _BRACE = b"\n{"
+_SHORT = 1000
+"""No line of this many bytes can be nested deep enough to exhaust the stack in pyarrow."""
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
+
+
+def read_json_lines(stream: Any, limits: FormatLimits, hint: pa.Schema | None) -> Iterator[pa.Table]:
+    """One object a line; blank lines are passed over. Memory: two blocks, a row, and a block's rows."""
+    parser, rest, first_line = _Parser(limits, hint, "line"), b"", 1
+    data = stream.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
+    while data:
+        following = stream.read(BLOCK_BYTES)
+        # A block ends at a line break or at the end of the file, which need not have one.
+        cut = data.rfind(b"\n") + 1 if following else len(data)
+        # A block without a line break is added to the rest, which the limit on a row's size bounds.
+        block = b"".join((rest, memoryview(data)[:cut])) if cut else b""
+        rest = data[cut:] if cut else rest + data
+        breaks = find_bytes(block, lambda part: part == _BREAK)
+        if len(rest) > limits.row_bytes:
+            raise _too_long(limits, line=first_line + len(breaks))
+        if block and not block.isspace():
+            yield parser.parse(block, first_line, _depth_bound(block, breaks))
+        first_line += len(breaks)
+        data = following
+
+
+def read_json(stream: Any, limits: FormatLimits, hint: pa.Schema | None) -> Iterator[pa.Table]:
+    """An array of objects, or a sequence of objects with any white space between. Memory: one block of objects."""
+    parser, rows, size, first = _Parser(limits, hint, "row"), list[bytes](), 0, 0
+    for text in _values(stream, limits):
+        rows.append(text)
+        size += len(text)
+        if size >= BLOCK_BYTES:
+            yield parser.parse_rows(rows, first)
+            first, rows, size = first + len(rows), [], 0
+    if rows:
+        yield parser.parse_rows(rows, first)
+
+
+def _values(stream: Any, limits: FormatLimits) -> Iterator[bytes]:
+    """The text of each object of an array or of a sequence."""
+    text = _Text(stream, limits)
+    array = text.accept("[")
+    closed = array and text.accept("]")
+    while not closed and text.peek():
+        yield text.take_object()
+        if array:
+            closed = text.accept("]")
+            if not closed and not text.accept(","):
+                raise FileRejected("a comma or the end of the array is missing; the file may be cut off", row=text.row)
+    if array and not closed:
+        raise FileRejected("the array is not closed: the file is cut off", row=text.row)
+    if text.peek():
+        raise FileRejected("there is text after the end of the array", row=text.row)
+
+
+class _Text:
+    """Reads JSON values off a stream of UTF-8. Memory: a block and a row."""
+
+    def __init__(self, stream: Any, limits: FormatLimits) -> None:
+        self.row = 0
+        self._stream, self._limits = stream, limits
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")()
+        self._scan = json.JSONDecoder(parse_constant=_no_constant)
+        self._text, self._position, self._ended = "", 0, False
+
+    def peek(self) -> str:
+        """The next character that is not white space; empty at the end."""
+        while True:
+            while self._position < len(self._text):
+                if self._text[self._position] not in " \t\r\n":
+                    return self._text[self._position]
+                self._position += 1
+            if not self._more():
+                return ""
+
+    def accept(self, mark: str) -> bool:
+        matches = self.peek() == mark
+        self._position += matches
+        return matches
+
+    def take_object(self) -> bytes:
+        self.peek()
+        while True:
+            try:
+                value, end = self._scan.raw_decode(self._text, self._position)
+                break
+            except RecursionError:
+                raise FileRejected("it is nested too deeply", row=self.row) from None
+            except ValueError as error:
+                message = getattr(error, "msg", str(error))
+                if len(self._text) - self._position > self._limits.row_bytes:
+                    reason = f"it is not JSON ({message}), or longer than {self._limits.row_bytes} bytes"
+                    raise FileRejected(reason, row=self.row) from None
+                if not isinstance(error, json.JSONDecodeError) or not self._more():
+                    raise FileRejected(f"it is not JSON: {message}", row=self.row) from None
+        if not isinstance(value, dict):
+            raise FileRejected(f"it is a {type(value).__name__}, not an object with columns", row=self.row)
+        raw = self._text[self._position : end].encode()
+        self._position, self.row = end, self.row + 1
+        return raw
+
+    def _more(self) -> bool:
+        """Reads another block; False at the end of the stream."""
+        if self._ended:
+            return False
+        data = self._stream.read(BLOCK_BYTES)
+        self._ended = not data
+        try:
+            self._text, self._position = self._text[self._position :] + self._decode.decode(data, self._ended), 0
+        except UnicodeDecodeError as error:
+            raise FileRejected(f"it is not UTF-8: {error.reason}", row=self.row) from None
+        return not self._ended
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+class _Parser:
+    """Parses blocks of whole rows with pyarrow, and gives its errors the position in the file."""
+
+    def __init__(self, limits: FormatLimits, hint: pa.Schema | None, unit: str) -> None:
+        self._limits, self._unit = limits, unit
+        self._hint = pa.schema([field for field in hint or () if _can_hint(field.type)])
+        self._text: dict[str, pa.Field[Any]] = {}
+        self._unified: pa.Schema | None = None if hint is not None else pa.schema([])
+
+    def parse_rows(self, rows: list[bytes], first: int) -> pa.Table:
+        depth_bound = max(row.count(b"{") + row.count(b"[") for row in rows)
+        return self.parse(b"\n".join(rows), first, depth_bound, rows)
+
+    def parse(self, block: bytes, first: int, depth_bound: int, rows: list[bytes] | None = None) -> pa.Table:
+        """`first`: the number of the first line or row. `depth_bound`: no row is nested more deeply."""
+        self._check(block, rows, first, depth_bound)
+        expected = {field.name: field for field in self._hint} | self._text
+        try:
+            try:
+                table = self._read(block, list(expected.values()))
+            except pa.ArrowInvalid:
+                if not expected:
+                    raise
+                table = self._read(block, [])  # a value has another type: the check against the table says which
+            without_times = [_without_times(field) for field in table.schema]
+            if without_times != list(table.schema):
+                table = self._read(block, without_times)
+        except pa.ArrowInvalid as error:
+            self._check_rows(block, rows, first)  # a limit that was passed explains more than a parse error
+            raise self._explained(str(error), _lines(block, rows), first) from None
+        if any(_type_depth(field.type) > self._limits.depth for field in table.schema):
+            self._check_rows(block, rows, first)
+        check_numbers(table, block, lambda: _numbered_rows(_lines(block, rows), first), self._unit)
+        if self._unified is not None:
+            try:
+                self._unified = pa.unify_schemas([self._unified, table.schema], promote_options="permissive")
+            except pa.ArrowTypeError as error:
+                raise self._refused(f"a type changes in the rows that begin here: {error}", first) from None
+        self._text |= {field.name: field for field in table.schema if pt.is_string(field.type)}
+        return table
+
+    def _read(self, block: bytes, fields: list[pa.Field[Any]]) -> pa.Table:
+        options = pj.ParseOptions(
+            explicit_schema=pa.schema(fields) if fields else None, newlines_in_values=self._unit == "row"
+        )
+        source: Any = pa.BufferReader(block)  # no copy; the stubs know only files
+        return pj.read_json(source, pj.ReadOptions(False, len(block) + 1), options)
+
+    def _check(self, block: bytes, rows: list[bytes] | None, first: int, depth_bound: int) -> None:
+        if not block.isascii():
+            try:
+                block.decode()
+            except UnicodeDecodeError as error:
+                at = block.count(b"\n", 0, error.start)
+                raise self._refused(f"it is not UTF-8: {error.reason}", first + at) from None
+        if len(block) > self._limits.row_bytes or depth_bound > self._limits.depth:
+            self._check_rows(block, rows, first)
+
+    def _check_rows(self, block: bytes, rows: list[bytes] | None, first: int) -> None:
+        for number, line in enumerate(_lines(block, rows), first):
+            if len(line) > self._limits.row_bytes:
+                raise _too_long(self._limits, **{self._unit: number})
+            if line.count(b"{") + line.count(b"[") > self._limits.depth and _depth(line) > self._limits.depth:
+                raise self._refused(f"it is nested deeper than {self._limits.depth}", number)
+
+    def _explained(self, message: str, lines: list[bytes], first: int) -> FileRejected:
+        match = _IN_ROW.search(message)
+        if match is None:
+            return FileRejected(f"it is not JSON: {message}", **cast(dict[str, Any], {self._unit: first}))
+        numbered = _numbered_rows(lines, first)
+        number = numbered[min(int(match["row"]), len(numbered) - 1)][0]
+        column = _COLUMN.search(match["reason"])
+        if column is None:
+            return self._refused(match["reason"], number)
+        reason = _COLUMN.sub("it ", match["reason"])
+        return self._refused(reason, number, column["column"].replace("/", ".") or None)
+
+    def _refused(self, reason: str, number: int, column: str | None = None) -> FileRejected:
+        return FileRejected(reason, column=column, **cast(dict[str, Any], {self._unit: number}))
+
+
+def _lines(block: bytes, rows: list[bytes] | None) -> list[bytes]:
+    return block.split(b"\n") if rows is None else rows
+
+
+def _numbered_rows(lines: list[bytes], first: int) -> list[tuple[int, bytes]]:
+    """The rows, which are the lines that are not blank, each with its line number."""
+    return [(number, line) for number, line in enumerate(lines, first) if line.strip()]
+
+
+def _depth_bound(block: bytes, breaks: np.ndarray[Any, Any]) -> int:
+    """A bound on how deeply any line is nested: the most braces and brackets that one line opens. 0 if every line is
+    too short to exhaust pyarrow's stack: the parsed schema then tells its depth."""
+    ends = np.append(breaks, len(block))
+    if int(np.diff(ends, prepend=0).max()) <= _SHORT:
+        return 0
+    opened = find_bytes(block, lambda part: (part | 0x20) == _BRACE)  # a bracket is a brace without this bit
+    return int(np.diff(np.searchsorted(opened, ends), prepend=0).max())
+
+
+def _too_long(limits: FormatLimits, **position: int) -> FileRejected:
+    return FileRejected(f"it is longer than {limits.row_bytes} bytes", **cast(dict[str, Any], position))
+
+
+def _depth(line: bytes) -> int:
+    depth = deepest = 0
+    for mark in _MARKS.finditer(line):
+        if mark[0] in (b"{", b"["):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark[0] in (b"}", b"]"):
+            depth -= 1
+    return deepest
+
+
+def _type_depth(kind: Any) -> int:
+    """How deeply values of the type are nested, the row included."""
+    if not kind.num_fields:
+        return 1
+    return 1 + max(_type_depth(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _can_hint(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_integer(kind) or pt.is_float64(kind) or pt.is_boolean(kind)
+
+
+def _without_times(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(_type_without_times(field.type))
+
+
+def _type_without_times(kind: Any) -> Any:
+    """The type with strings in place of times, also inside structs and lists."""
+    if pt.is_timestamp(kind):
+        return pa.string()
+    if pt.is_struct(kind):
+        return pa.struct([_without_times(field) for field in kind])
+    return pa.list_(_type_without_times(kind.value_type)) if pt.is_list(kind) else kind

@@ -1,0 +1,17 @@
+from catalog.query.plan.estimate_history import EstimateHistory as EstimateHistory
+from catalog.query.run.engine_limits import EngineLimits as EngineLimits
+from catalog.query.run.engine_limits import default_memory_budget as default_memory_budget
+from catalog.query.run.queries import Queries as Queries
+from catalog.query.run.results import Answer as Answer
+from catalog.query.run.results import QueryReceipt as QueryReceipt
+from catalog.query.spark.job_runs import SparkJobRuns as SparkJobRuns
+from catalog.query.spark.query_record import QUERY_ID_PATTERN as QUERY_ID_PATTERN
+from catalog.query.spark.query_record import QueryRecord as QueryRecord
+from catalog.query.spark.query_record import QueryRecords as QueryRecords
+from catalog.query.spark.query_record import ResultPart as ResultPart
+from catalog.query.spark.query_record import query_prefix as query_prefix
+from catalog.query.spark.spark_queries import QueryStatus as QueryStatus
+from catalog.query.spark.spark_queries import SparkQueries as SparkQueries
+from catalog.query.workers.pool import QueryWorkers as QueryWorkers
+from catalog.query.workers.process import WorkerLimits as WorkerLimits
+from catalog.query.workers.serve import serve_queries as serve_queries

@@ -1,0 +1,1 @@
+"""Planning: what a statement needs of each table, which files might hold it, and the route."""

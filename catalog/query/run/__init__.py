@@ -1,0 +1,1 @@
+"""Running a plan in this process: the engine, searches, results and receipts."""

@@ -1,0 +1,1 @@
+"""Queries that run on Spark: translation, query records, job runs."""

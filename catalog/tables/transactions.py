@@ -1,0 +1,282 @@
+"""Multi-table transactions: the writes to several tables become visible together, or not at all.
+
+Writes are staged on a branch `tx-<id>` of each table. One object in S3, the transaction record, decides: it says
+committed or aborted, and only its first write succeeds (If-None-Match). Then each table's main moves to the branch's
+head, by this writer or by the next process that meets the branch. While a table has such a branch its main does not
+move, so what was staged is what becomes visible.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.core.aws_errors import translate_aws_error, translate_aws_errors
+from catalog.core.errors import Conflict, Invalid, LakeError
+from catalog.iceberg import PARTICIPANTS, TRANSACTION_ID, TRANSACTION_PREFIX, ObjectStore, WrittenObject
+from catalog.tables.committer import Committer, Notify, Plan, Receipt, make_receipt, transaction_branches
+from catalog.tables.delta import Delta
+from catalog.tables.glue_store import GlueTableStore, TableVersion
+from catalog.tables.planner import WritePlanner
+from catalog.tables.row_validation import Rows
+from catalog.tables.transaction_resolution import abort_branch, commit_branch
+from catalog.tables.write_requests import WriteRequest, delete_request, insert_request, upsert_request
+
+FORMAT = "strandline/transaction@v1"
+COMMITTED, ABORTED = "committed", "aborted"
+# How long other writers wait for an undecided transaction before they abort it.
+PATIENCE_S = 10.0
+ATTEMPTS = 5
+_POLL_S = 0.05
+
+
+@dataclass
+class _Staged:
+    """One operation's snapshot on its branch, and what the commit hook gets once the snapshot is on main."""
+
+    written: Sequence[WrittenObject] = ()
+    snapshot: Snapshot | None = None
+    receipt: Receipt | None = None
+
+    def note(self, version: TableVersion, snapshot: Snapshot | None, written: Sequence[WrittenObject]) -> None:
+        self.snapshot, self.written = snapshot, written
+
+
+class TransactionRecord:
+    """The object that decides a transaction. Created once, never changed."""
+
+    def __init__(self, store: ObjectStore, folder: str, transaction: str) -> None:
+        self._store, self.path = store, f"{folder.rstrip('/')}/{transaction}.json"
+        self._id = transaction
+
+    def read(self) -> str | None:
+        """COMMITTED, ABORTED, or None while it is undecided. One request."""
+        try:
+            with translate_aws_errors(self.path):
+                state: str = json.loads(self._store.get(self.path))["state"]
+        except FileNotFoundError:
+            return None
+        return state
+
+    def decide(self, state: str, participants: Sequence[Sequence[str]] = ()) -> str:
+        """Writes the record unless there is one, and returns the state it has. After an error it reads the record:
+        the response to a successful write may have been lost."""
+        content = {"format": FORMAT, "id": self._id, "state": state, "participants": participants}
+        body = json.dumps(content, indent=1).encode()
+        try:
+            self._store.put(self.path, body, IfNoneMatch="*")
+            return state
+        except (ClientError, BotoCoreError) as error:
+            decided = self.read()
+            if decided is None:
+                raise translate_aws_error(error, self.path) from error
+            return decided
+
+
+class Transactions:
+    """The records of transactions, and the resolution of transactions whose writers crashed."""
+
+    def __init__(self, store: ObjectStore, records: str, patience_s: float = PATIENCE_S) -> None:
+        self._store, self._records, self._patience_s = store, records, patience_s
+
+    def record(self, transaction: str) -> TransactionRecord:
+        return TransactionRecord(self._store, self._records, transaction)
+
+    def resolve(self, committer: Committer, name: str, branches: Sequence[str]) -> None:
+        """Waits for each transaction's decision, aborts it after `patience_s`, and applies that to the table."""
+        for branch in branches:
+            self._resolve(committer, name, branch)
+
+    def recover(self, committer: Committer, names: Sequence[str]) -> list[str]:
+        """Resolves what crashed writers left on the tables; returns the branches as `<table>@<branch>`."""
+        resolved = []
+        for name in names:
+            branches = transaction_branches(committer.catalogue.load(name))
+            self.resolve(committer, name, branches)
+            resolved += [f"{name}@{branch}" for branch in branches]
+        return resolved
+
+    def forget(self, catalogue: GlueTableStore, older_than_ms: int, held: Sequence[str]) -> int:
+        """Deletes the records written before a time; returns how many. `held`: tables that may have a branch.
+
+        A record stays while a branch of its transaction exists. The others were resolved on every table, and the
+        writer of one so old is gone, so nobody reads them again. One LIST per thousand records.
+        """
+        unresolved = {branch for name in held for branch in transaction_branches(catalogue.load(name))}
+        store, url = self._store, urlsplit(self._records)
+        bucket, folder = url.netloc, f"{url.path.strip('/')}/"
+        old = list[str]()
+        with translate_aws_errors(self._records):
+            for page in store.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder):
+                for item in page.get("Contents", ()):
+                    transaction = item["Key"].removeprefix(folder).removesuffix(".json")
+                    is_old = item["LastModified"].timestamp() * 1000 < older_than_ms
+                    if is_old and TRANSACTION_PREFIX + transaction not in unresolved:
+                        old.append(f"s3://{bucket}/{item['Key']}")
+            store.delete(old)
+        return len(old)
+
+    def _resolve(self, committer: Committer, name: str, branch: str) -> None:
+        record = self.record(branch.removeprefix(TRANSACTION_PREFIX))
+        # Patience ends by the writer's clock or, if that is ahead of ours, by the time this call has waited.
+        until = time.monotonic() + self._patience_s
+        while True:
+            head = committer.catalogue.load(name).metadata.snapshot_by_name(branch)
+            if head is None:
+                return  # another process resolved it
+            state = record.read()
+            old = time.time() * 1000 - head.timestamp_ms > self._patience_s * 1000
+            if state is None and (old or time.monotonic() >= until):
+                state = record.decide(ABORTED)
+            if state == COMMITTED:
+                commit_branch(committer, name, branch)
+                return
+            if state == ABORTED:
+                abort_branch(committer, name, branch)
+                return
+            time.sleep(_POLL_S)
+
+
+class Transaction:
+    """Collects writes. Leaving the `with` block commits all of them, an exception none. Not thread-safe.
+
+    Nothing is written before the commit: the rows stay in memory until then, and reads do not see them.
+    """
+
+    def __init__(self, transactions: Transactions, committer: Committer) -> None:
+        self._transactions, self._committer, self._requests = transactions, committer, list[WriteRequest]()
+        self._catalogue = committer.catalogue
+        self.id: str | None = None
+        self.receipts: list[Receipt] = []
+
+    def insert(self, name: str, rows: Rows) -> None:
+        self._add(insert_request(self._catalogue, name, rows))
+
+    def upsert(self, name: str, rows: Rows, key: Sequence[str] | None = None) -> None:
+        self._add(upsert_request(self._catalogue, name, rows, key))
+
+    def delete(self, name: str, where: str | BooleanExpression | None = None, *, keys: Rows = None) -> None:
+        self._add(delete_request(self._catalogue, name, where, keys))
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.commit()
+
+    def commit(self) -> list[Receipt]:
+        """Stages the writes, writes the record, and moves each main. Conflict if other writers abort every attempt.
+
+        A crash before the record is written leaves branches that nobody reads and that the next writer aborts; a
+        crash after it leaves a committed transaction, which the next writer finishes.
+        """
+        if self.receipts or not self._requests:
+            return self.receipts
+        for _ in range(ATTEMPTS):
+            attempt = _Attempt(self._transactions, self._committer, self._requests)
+            if attempt.run():
+                self.id, self.receipts = attempt.id, attempt.receipts
+                return self.receipts
+        tables = ", ".join(sorted({request.table for request in self._requests}))
+        raise Conflict(f"the transaction on {tables} was aborted by other writers {ATTEMPTS} times: try again")
+
+    def _add(self, request: WriteRequest) -> None:
+        if self.receipts:
+            raise Invalid("the transaction is already committed: begin another")
+        self._requests.append(request)
+
+
+class _Attempt:
+    """One attempt at a transaction, with its own id."""
+
+    def __init__(self, transactions: Transactions, committer: Committer, requests: Sequence[WriteRequest]) -> None:
+        self.id = uuid4().hex
+        self.receipts: list[Receipt] = []
+        self._transactions, self._committer = transactions, committer
+        self._branch = TRANSACTION_PREFIX + self.id
+        self._requests = requests
+        # In the order of their names, so that two transactions on the same tables cannot deadlock.
+        self._tables = sorted({request.table for request in requests})
+        self._ids = {name: self._new_id(name) for name in self._tables}
+        self._staged: dict[int, _Staged] = {}
+
+    def run(self) -> bool:
+        """Returns False if another process aborted it."""
+        participants = [[name, str(self._ids[name])] for name in self._tables]
+        record = self._transactions.record(self.id)
+        try:
+            for name in self._tables:
+                self._stage(name, participants)
+        except BaseException:
+            self._abort(record)
+            raise
+        with translate_aws_errors(record.path):
+            decided = record.decide(COMMITTED, participants)
+        if decided != COMMITTED:
+            self._abort_branches()
+            return False
+        for name in self._tables:
+            commit_branch(self._committer, name, self._branch, self._announcement(name))
+        self.receipts = [receipt for number in sorted(self._staged) if (receipt := self._staged[number].receipt)]
+        return True
+
+    def _stage(self, name: str, participants: Sequence[Sequence[str]]) -> None:
+        properties = {TRANSACTION_ID: self.id, PARTICIPANTS: json.dumps(participants)}
+        requests = [(number, request) for number, request in enumerate(self._requests) if request.table == name]
+        for number, request in requests:
+            staged = self._staged[number] = _Staged()
+            version, snapshot, delta = self._committer.write(
+                name,
+                self._guarded(request, first=number == requests[0][0]),
+                branch=self._branch,
+                properties=properties,
+                # Every operation adds a snapshot, even one that changes no row: PARTICIPANTS names the last one's id.
+                snapshot_id=self._ids[name] if number == requests[-1][0] else self._new_id(name),
+                notify=staged.note,
+            )
+            rows = delta.matched if request.rows is None else request.rows
+            staged.receipt = make_receipt(version, snapshot, self.id, rows, delta)
+
+    def _guarded(self, request: WriteRequest, *, first: bool) -> Plan:
+        """Later operations extend the branch. If another process has removed it, they must not create it again."""
+
+        def plan(planner: WritePlanner) -> Delta:
+            if not first and self._branch not in planner.version.metadata.refs:
+                raise Conflict(f"the transaction was aborted while it wrote to {request.table}: try again")
+            return request.plan(planner)
+
+        return plan
+
+    def _announcement(self, name: str) -> Notify:
+        def notify(version: TableVersion, snapshot: Snapshot | None, written: Sequence[WrittenObject]) -> None:
+            for number, staged in self._staged.items():
+                if self._requests[number].table == name:
+                    self._committer.announce(version, staged.snapshot, staged.written)
+
+        return notify
+
+    def _abort(self, record: TransactionRecord) -> None:
+        """Best effort, while another error propagates: the next writer of a table resolves what is left."""
+        with suppress(LakeError, ClientError, BotoCoreError):
+            if record.decide(ABORTED) == ABORTED:
+                self._abort_branches()
+
+    def _abort_branches(self) -> None:
+        for name in self._tables:
+            abort_branch(self._committer, name, self._branch)
+
+    def _new_id(self, name: str) -> int:
+        return self._committer.catalogue.cached(name).metadata.new_snapshot_id()

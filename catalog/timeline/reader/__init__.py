@@ -1,0 +1,1 @@
+"""Reads the log with proof: commits, points in time, watermarks."""

@@ -1,0 +1,1 @@
+"""The one writer: detects table events, orders them, and appends them to the log in one batch."""

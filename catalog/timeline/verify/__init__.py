@@ -1,0 +1,1 @@
+"""Verifies the tree, its indexes, the published copy and the tables' objects. Reads only."""

@@ -1,0 +1,290 @@
+"""Hashes the tables' objects and compares each with the leaf of the commit that added it. Reads only.
+
+These objects must exist: the metadata file of each table's last leaf, everything that its snapshots refer to (manifest
+lists, manifests, data and delete files), and the attestations with their digests. An object with another length or
+digest is always a fault; a missing one only if the table's present metadata still refers to it. So dropped tables,
+expired snapshots and files that only those referred to are not verified. If the table changed during the verification
+(by an expiry, for example), it is walked a second time, from its new metadata.
+
+A file that no leaf attests (from before the table was first sequenced) cannot be compared: it is counted as uncovered,
+and is not a fault.
+
+Then the changes of each commit are computed again and compared with its leaf's changes_root, and the rows of each
+rewrite, in the files it took away and in those it added, with its rows_digest.
+Of vector tables, the head and Lance's manifests are compared (vector_verification.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.core.aws_errors import translate_errors
+from catalog.core.errors import LakeError, NotFound, Unverified
+from catalog.timeline.log import store_keys
+from catalog.timeline.log.leaf import MAIN, RESET, TRANSACTION, Leaf
+from catalog.timeline.log.store import Store
+from catalog.timeline.sequencer.attestation import Attestation, Attestations, Recounted, attestation_key
+from catalog.timeline.sequencer.table_state import MetadataFile, TableState
+from catalog.timeline.sequencer.vector_events import VectorObjects, is_vector_table
+from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
+from catalog.timeline.verify.indexes import row_name
+from catalog.timeline.verify.table_walk import Commit, TableWalk
+from catalog.timeline.verify.vectors import verify_vectors
+
+MAX_CACHED_ATTESTATIONS = 256
+
+
+class Recount(Protocol):
+    """Recomputes a commit's row changes from its files; None if that is not possible. `root`: the attested one."""
+
+    def __call__(
+        self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str, /
+    ) -> Recounted | None: ...
+
+
+class RecountRows(Protocol):
+    """Recomputes the multiset digests of the rows in the files that a rewrite removed, and in those that it added."""
+
+    def __call__(self, table: Table, since: Snapshot, until: Snapshot, schema_id: int, /) -> tuple[str, str] | None: ...
+
+
+@dataclass
+class ObjectVerification:
+    """Verifies the objects of all tables that commits from index `start` up to `size` added."""
+
+    db: Store
+    attestations: Attestations
+    catalog: Catalog
+    start: int
+    size: int
+    faults: FaultCollector
+    workers: int
+    recount: Recount | None = None
+    recount_rows: RecountRows | None = None
+    objects: int = 0
+    changes: int = 0
+    rewrites: int = 0
+    uncounted: int = 0
+    length: int = 0
+    uncovered: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._commit = lru_cache(MAX_CACHED_ATTESTATIONS)(self._load_commit)
+
+    def run(self) -> None:
+        # Not with the catalog's FileIO, which may cache: the objects must be read from S3.
+        properties = {name: value for name, value in self.catalog.properties.items() if name != "py-io-impl"}
+        io = load_file_io(properties, properties.get("warehouse", "s3://"))
+        for key, value in self.db.scan(b"state/", store_keys.after(b"state/")):
+            (uuid,) = store_keys.unpack_uuids(key[-16:])
+            state = TableState.decode(value)
+            last = self._leaf_at(store_keys.table(uuid, state.sequence - 1))
+            if state.dropped or state.metadata_location is None or last is None or last[0] < self.start:
+                continue
+            if is_vector_table(state.name):
+                objects = VectorObjects(self.attestations.s3, self.attestations.bucket)
+                verify_vectors(self, objects, state, list(self._chain(uuid)))
+                continue
+            walk = TableWalk(self, uuid, io)
+            with BoundedPool(self.workers) as pool:  # one per table: each table is finished before the next begins
+                walk.table(last, state.metadata_location, pool, held=state.held)
+            if walk.metadata is not None and not walk.wrong and not walk.missing:
+                location = state.metadata_location
+                self._recount(uuid, Table(tuple(state.name.split(".")), walk.metadata, location, io, self.catalog))
+            for fault in self._walk_again(walk, uuid, state, io) if walk.missing else walk.wrong:
+                self.faults.add(fault)
+            self._commit.cache_clear()
+
+    def _recount(self, uuid: str, table: Table) -> None:
+        """Recomputes every changes_root and rows_digest of the table whose two snapshots have not expired.
+
+        Call it only if all objects are as committed: a damaged one would be reported twice.
+        """
+        schemas = MetadataFile.read(table.metadata_location, table.io).schemas
+        schema_ids = {digest: schema_id for schema_id, digest in schemas.items()}
+        by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+        for index, leaf in self._chain(uuid):
+            if not self.start <= index < self.size or not (leaf.moves_rows or leaf.changes_root or leaf.rows_digest):
+                continue
+            if leaf.ref == MAIN and is_hidden_reset(leaf, by_id):
+                what = f"main moved from {leaf.parent_id}, which is no ancestor of its snapshot: it should be a reset"
+                self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
+            if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id}:
+                continue
+            if leaf.schema_sha256 not in schema_ids:
+                continue
+            since = None if leaf.parent_id is None else by_id[leaf.parent_id]
+            until, schema_id = by_id[leaf.snapshot_id], schema_ids[leaf.schema_sha256]
+            self._recount_changes(table, since, until, schema_id, index, leaf)
+            if since is not None and leaf.rows_digest is not None:
+                self._recount_rows(table, since, until, schema_id, index, leaf)
+
+    def _recount_changes(
+        self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, index: int, leaf: Leaf
+    ) -> None:
+        if leaf.changes_root is None:
+            self.uncounted += leaf.moves_rows
+            return
+        with translate_errors(leaf.table):
+            recounted = (
+                None if self.recount is None else self.recount(table, since, until, schema_id, leaf.changes_root)
+            )
+        if recounted is None:
+            self.uncounted += 1
+            return
+        self.changes += 1
+        for path, stated, rows in recounted.miscounted:
+            what = f"its manifest states {stated} rows, and the file has {rows}"
+            self.faults.add(Commit(index, leaf, {}, None).fault(path, what))
+        if (recounted.root, recounted.count) != (leaf.changes_root, leaf.changes_count):
+            what = f"its changes_root is not that of its files, which have {recounted.count} changes"
+            self._add_attestation_fault(index, leaf, what)
+
+    def _recount_rows(
+        self, table: Table, since: Snapshot, until: Snapshot, schema_id: int, index: int, leaf: Leaf
+    ) -> None:
+        with translate_errors(leaf.table):
+            digests = None if self.recount_rows is None else self.recount_rows(table, since, until, schema_id)
+        if digests is None:
+            self.uncounted += 1
+            return
+        self.rewrites += 1
+        for digest, files in zip(digests, ("it removed", "it added"), strict=True):
+            if digest != leaf.rows_digest:
+                what = f"its rows_digest is not that of the rows in the files {files}"
+                self._add_attestation_fault(index, leaf, what)
+
+    def _add_attestation_fault(self, index: int, leaf: Leaf, what: str) -> None:
+        """A fault of the commit's attestation or, if it has none, of its leaf."""
+        name = row_name(store_keys.leaf(index))
+        if leaf.is_snapshot and leaf.snapshot_id is not None:
+            name = f"s3://{self.attestations.bucket}/{attestation_key(leaf.table_uuid, leaf.snapshot_id)}"
+        self.faults.add(Commit(index, leaf, {}, None).fault(name, what))
+
+    def _walk_again(self, walk: TableWalk, uuid: str, state: TableState, io: FileIO) -> Sequence[Fault]:
+        """The faults of a walk with missing objects. If the table has changed since, walks its new metadata."""
+        try:
+            with translate_errors(state.name):
+                table = self.catalog.load_table(state.name)
+        except NotFound:  # dropped since
+            return walk.wrong
+        except LakeError:
+            raise
+        except Exception:  # its metadata cannot be parsed, which is one of the faults already
+            return [*walk.wrong, *walk.missing]
+        if table.metadata_location == state.metadata_location or str(table.metadata.table_uuid) != uuid:
+            return [*walk.wrong, *walk.missing]
+        second = TableWalk(self, uuid, io)
+        with BoundedPool(self.workers) as pool:
+            second.snapshots(table.metadata, pool)
+        return [*dict.fromkeys([*walk.wrong, *second.wrong, *second.missing])]
+
+    def count_object(self, length: int) -> None:
+        """Counts an object that was read. Thread-safe."""
+        with self._lock:
+            self.objects += 1
+            self.length += length
+
+    def count_uncovered(self) -> None:
+        """Counts an object that no leaf attests."""
+        self.uncovered += 1
+
+    def commits(self, snapshot_id: int, uuid: str) -> Iterator[tuple[int, Leaf]]:
+        """The leaves that added a snapshot of this id, this table's first: a clone has files of another table."""
+        own = self._leaf_at(store_keys.snapshot(snapshot_id, uuid))
+        if own is not None:
+            yield own
+        prefix = store_keys.snapshot(snapshot_id)
+        for key, _ in self.db.scan(prefix, store_keys.after(prefix)):
+            if key != store_keys.snapshot(snapshot_id, uuid) and (other := self._leaf_at(key)) is not None:
+                yield other
+
+    def commit(self, index: int, leaf: Leaf) -> Commit | Fault:
+        """The commit with its attestation, or the attestation's fault. The most recent ones are cached."""
+        return self._commit(index, leaf)
+
+    def _load_commit(self, index: int, leaf: Leaf) -> Commit | Fault:
+        assert leaf.snapshot_id is not None
+        key = attestation_key(leaf.table_uuid, leaf.snapshot_id)
+        commit = Commit(index, leaf, {}, None)
+        name = f"s3://{self.attestations.bucket}/{key}"
+        try:
+            with translate_errors(key):
+                data = self.attestations.s3.get_object(Bucket=self.attestations.bucket, Key=key)["Body"].read()
+            attestation = Attestation.decode(data)
+        except NotFound:
+            return commit.fault(name, "it is missing")
+        except Unverified:
+            return commit.fault(name, "it is not an attestation")
+        if _stated(leaf) != (
+            attestation.table_uuid,
+            attestation.snapshot_id,
+            attestation.manifest_list.sha256,
+            attestation.content_root,
+            len(attestation.entries),
+            attestation.changes_root,
+            attestation.changes_count,
+        ):
+            return commit.fault(name, "it is not the attestation that the commit's leaf was built from")
+        self.count_object(len(data))
+        entries = {entry.path: entry for entry in attestation.entries}
+        return replace(commit, entries=entries, manifest_list=attestation.manifest_list)
+
+    def _chain(self, uuid: str) -> Iterator[tuple[int, Leaf]]:
+        """The table's leaves, oldest first."""
+        for key, _ in self.db.scan(store_keys.table(uuid), store_keys.after(store_keys.table(uuid)[:-8])):
+            indexed = self._leaf_at(key)
+            if indexed is not None:
+                yield indexed
+
+    def _leaf_at(self, key: bytes) -> tuple[int, Leaf] | None:
+        """The leaf that an index row points to, with its index."""
+        stored = self.db.get(key)
+        if stored is None:
+            return None
+        index = store_keys.unpack(stored)[0]
+        data = self.db.get(store_keys.leaf(index))
+        try:
+            return None if data is None else (index, Leaf.decode(data))
+        except Unverified:  # TreeVerification reports it
+            return None
+
+
+def is_hidden_reset(leaf: Leaf, snapshots: Mapping[int, Snapshot]) -> bool:
+    """Whether the leaf moves main to a snapshot that does not follow where main was, and does not say so.
+
+    False if an expired snapshot leaves it open.
+    """
+    if leaf.parent_id is None or leaf.snapshot_id is None or leaf.operation in ("rollback", RESET, TRANSACTION):
+        return False
+    at: int | None = leaf.snapshot_id
+    while at is not None and at != leaf.parent_id:
+        if at not in snapshots:
+            return False
+        at = snapshots[at].parent_snapshot_id
+        if leaf.is_snapshot:
+            break  # an ordinary commit: its parent itself is where main was
+    return at != leaf.parent_id
+
+
+def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int, str | None, int | None]:
+    """What a leaf states about its commit's attestation."""
+    return (
+        leaf.table_uuid,
+        leaf.snapshot_id,
+        leaf.manifest_list_sha256,
+        leaf.content_root,
+        leaf.content_count,
+        leaf.changes_root,
+        leaf.changes_count,
+    )

@@ -1,0 +1,1 @@
+from catalog.vectors.manager import Vectors as Vectors
