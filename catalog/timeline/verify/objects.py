@@ -33,7 +33,7 @@ from catalog.core.errors import LakeError, NotFound, Unverified
 from catalog.timeline.log import store_keys
 from catalog.timeline.log.leaf import MAIN, RESET, TRANSACTION, Leaf
 from catalog.timeline.log.store import Store
-from catalog.timeline.sequencer.attestation import Attestation, Attestations, Recounted, attestation_key
+from catalog.timeline.sequencer.attestation import Attestation, Attestations, RecomputedChanges, attestation_key
 from catalog.timeline.sequencer.table_state import MetadataFile, TableState
 from catalog.timeline.sequencer.vector_events import VectorObjects, is_vector_table
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
@@ -49,7 +49,7 @@ class Recount(Protocol):
 
     def __call__(
         self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str, /
-    ) -> Recounted | None: ...
+    ) -> RecomputedChanges | None: ...
 
 
 class RecountRows(Protocol):
