@@ -20,6 +20,11 @@ class VerifiedTable:
     """What an as-of file shows about a table's name at one index of the timeline.
 
     `uuid` is None if there was no table of this name; `snapshot_id` is also None if it had no snapshot yet.
+
+    >>> index = strandline.verify.checkpoint(lake.checkpoint(), key=key).size - 1
+    >>> ebbs = strandline.verify.as_of("silver.ebbs.as-of.json", table="silver.ebbs", at=index, key=key)
+    >>> ebbs.uuid is None
+    True
     """
 
     table: str
@@ -45,6 +50,15 @@ def as_of(
     know by this name, since a name can be reused. `checkpoint`: the newest checkpoint that you know
     (`lake.checkpoint()`); the file must be against it. It is required for a time after the last leaf, because a file
     against an older checkpoint could hide later commits. `key`, `origin` and `policy`: as in `strandline.verify.proof`.
+
+    >>> index = strandline.verify.checkpoint(lake.checkpoint(), key=key).size - 1
+    >>> proven = strandline.verify.as_of("silver.tides.as-of.json", table="silver.tides", at=index, key=key)
+    >>> proven.uuid == tides.uuid
+    True
+    >>> strandline.verify.as_of("silver.tides.as-of.json", table="silver.ebbs", at=index, key=key)
+    Traceback (most recent call last):
+        ...
+    strandline.errors.Unverified: ...
     """
     from catalog import LakeError
     from catalog.merkle.checkpoint import Checkpoint

@@ -73,14 +73,14 @@ class Committer:
 
     def __init__(
         self,
-        catalogue: GlueTableStore,
+        table_store: GlueTableStore,
         on_commit: CommitHook | None = None,
         retry: Retry | None = None,
         *,
         resolve_transactions: ResolveTransactions | None = None,
     ) -> None:
         """`resolve_transactions` is called before main moves on a table that transactions hold."""
-        self.catalogue = catalogue
+        self.table_store = table_store
         self.manifests = ManifestReader()
         self.retry = retry or Retry()
         self._on_commit, self._resolve_transactions = on_commit, resolve_transactions
@@ -141,21 +141,21 @@ class Committer:
         uncertain: list[tuple[CommitLost, Snapshot | None, Delta, CommitIO]] = []
         with self._lock(name):
             for wait in self.retry.waits():
-                version = self.catalogue.load(name)
+                version = self.table_store.load(name)
                 if branch is not None:
                     version = self._without_transactions(version, branch)
                 for lost, snapshot, delta, io in uncertain:
                     # Its request was still under way when the table was read before: it must not be repeated.
                     if lost.is_in(version):
                         return self._finish(version, snapshot, delta, io, notify)
-                io = CommitIO(self.catalogue.io)
+                io = CommitIO(self.table_store.io)
                 try:
                     with translate_aws_errors(name):
                         updates, snapshot, delta = attempt(version, io)
                     if not updates:
                         io.discard()
                         return version, snapshot, delta
-                    committed = self.catalogue.commit(version, updates, io)
+                    committed = self.table_store.commit(version, updates, io)
                 except CommitLost as lost:
                     if lost.certain:
                         io.discard()
@@ -181,7 +181,7 @@ class Committer:
         if not others or self._resolve_transactions is None:
             return version
         self._resolve_transactions(self, version.name, others)
-        return self.catalogue.load(version.name)
+        return self.table_store.load(version.name)
 
     def count_read(self, name: str) -> None:
         with self._guard:
@@ -192,7 +192,7 @@ class Committer:
         if self._on_commit is None:
             return
         try:
-            self._on_commit(self.catalogue.table(version), snapshot, written)
+            self._on_commit(self.table_store.table(version), snapshot, written)
         except Exception:
             logger.exception("the commit hook failed", extra={"table": version.name})
 

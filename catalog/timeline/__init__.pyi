@@ -30,10 +30,10 @@ from catalog.timeline.reader.timeline import Timeline as Timeline
 from catalog.timeline.sequencer.attestation import DIGEST_CHUNK_BYTES as DIGEST_CHUNK_BYTES
 from catalog.timeline.sequencer.attestation import Attestation as Attestation
 from catalog.timeline.sequencer.attestation import Attestations as Attestations
+from catalog.timeline.sequencer.attestation import ChangesDigest as ChangesDigest
 from catalog.timeline.sequencer.attestation import Miscounted as Miscounted
 from catalog.timeline.sequencer.attestation import ObjectDigest as ObjectDigest
-from catalog.timeline.sequencer.attestation import Recounted as Recounted
-from catalog.timeline.sequencer.attestation import RowChanges as RowChanges
+from catalog.timeline.sequencer.attestation import RecomputedChanges as RecomputedChanges
 from catalog.timeline.sequencer.sequencer import Sequencer as Sequencer
 from catalog.timeline.sequencer.sequencer import SequencerRequest as SequencerRequest
 from catalog.timeline.sequencer.sequencer import SequencerResult as SequencerResult

@@ -184,7 +184,7 @@ def described(name: str) -> TableOut:
         snapshot_id=None if table.snapshot_id is None else str(table.snapshot_id),
         committed_ms=table.committed_ms,
         needs_compaction=table.needs_compaction,
-        schema_version=lake().tables.catalogue.cached(name).metadata.current_schema_id,
+        schema_version=lake().tables.table_store.cached(name).metadata.current_schema_id,
         columns=[_column(column) for column in table.columns],
         snapshot_names={tag: str(snapshot) for tag, snapshot in table.tags.items()},
     )

@@ -41,7 +41,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
+class ChangesDigest:
     """The root, in hex, over the row changes between two snapshots of a table, and their count."""
 
     root: str
@@ -57,7 +57,7 @@ class Miscounted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recounted:
+class RecomputedChanges:
     """The changes of a commit, recomputed from its files, and the files whose manifest states a wrong row count."""
 
     root: str
@@ -74,7 +74,7 @@ class ComputeChanges(Protocol):
 
     def __call__(
         self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, /
-    ) -> RowChanges | None: ...
+    ) -> ChangesDigest | None: ...
 
 
 class ObjectDigest(NamedTuple):
@@ -99,14 +99,14 @@ class Attestation:
     changes_root: str | None = None
     changes_count: int | None = None
 
-    def with_changes(self, changed: RowChanges | None) -> Attestation:
+    def with_changes(self, changed: ChangesDigest | None) -> Attestation:
         return self if changed is None else replace(self, changes_root=changed.root, changes_count=changed.count)
 
     @property
-    def changed(self) -> RowChanges | None:
+    def changed(self) -> ChangesDigest | None:
         if self.changes_root is None or self.changes_count is None:
             return None
-        return RowChanges(self.changes_root, self.changes_count)
+        return ChangesDigest(self.changes_root, self.changes_count)
 
     @property
     def content_root(self) -> str:
@@ -242,7 +242,7 @@ class Attestations:
         table_uuid: str,
         snapshot: Snapshot,
         io: FileIO,
-        changes: Callable[[FileIO], RowChanges | None] = lambda _: None,
+        changes: Callable[[FileIO], ChangesDigest | None] = lambda _: None,
         *,
         believe_changes: bool = True,
     ) -> tuple[Attestation, str | None]:

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Protocol
 
 from pyiceberg.catalog import Catalog
@@ -34,7 +35,7 @@ from catalog.core.errors import LakeError, NotFound, Unverified
 from catalog.timeline.log import store_keys
 from catalog.timeline.log.leaf import MAIN, RESET, TRANSACTION, Leaf
 from catalog.timeline.log.store import Store
-from catalog.timeline.sequencer.attestation import Attestation, Attestations, Recounted, attestation_key
+from catalog.timeline.sequencer.attestation import Attestation, Attestations, RecomputedChanges, attestation_key
 from catalog.timeline.sequencer.table_state import MetadataFile, TableState
 from catalog.timeline.sequencer.vector_events import VectorObjects, is_vector_table
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
@@ -50,7 +51,7 @@ class Recount(Protocol):
 
     def __call__(
         self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str, /
-    ) -> Recounted | None: ...
+    ) -> RecomputedChanges | None: ...
 
 
 class RecountRows(Protocol):
@@ -121,10 +122,11 @@ class ObjectVerification:
         schemas = MetadataFile.read(table.metadata_location, table.io).schemas
         schema_ids = {digest: schema_id for schema_id, digest in schemas.items()}
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+        stated = {leaf.snapshot_id: leaf.parent_id for _, leaf in self._chain(uuid) if leaf.is_snapshot}
         for index, leaf in self._chain(uuid):
             if not self.start <= index < self.size or not (leaf.moves_rows or leaf.changes_root or leaf.rows_digest):
                 continue
-            if leaf.ref == MAIN and is_hidden_reset(leaf, by_id):
+            if leaf.ref == MAIN and is_hidden_reset(leaf, by_id, stated):
                 what = f"main moved from {leaf.parent_id}, which is no ancestor of its snapshot: it should be a reset"
                 self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
             if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id}:
@@ -260,20 +262,27 @@ class ObjectVerification:
             return None
 
 
-def is_hidden_reset(leaf: Leaf, snapshots: Mapping[int, Snapshot]) -> bool:
+def is_hidden_reset(
+    leaf: Leaf, snapshots: Mapping[int, Snapshot], stated: Mapping[int | None, int | None] = MappingProxyType({})
+) -> bool:
     """Whether the leaf moves main to a snapshot that does not follow where main was, and does not say so.
 
-    False if an expired snapshot leaves it open.
+    False if an expired snapshot leaves it open. When a snapshot expires, the one after it may lose the name of its
+    parent; for a move over several snapshots, `stated`, the parents by their own leaves, stands in.
     """
     if leaf.parent_id is None or leaf.snapshot_id is None or leaf.operation in ("rollback", RESET, TRANSACTION):
+        return False
+    if leaf.parent_id not in snapshots:
         return False
     at: int | None = leaf.snapshot_id
     while at is not None and at != leaf.parent_id:
         if at not in snapshots:
             return False
-        at = snapshots[at].parent_snapshot_id
+        parent = snapshots[at].parent_snapshot_id
         if leaf.is_snapshot:
+            at = parent
             break  # an ordinary commit: its parent itself is where main was
+        at = stated.get(at) if parent is None else parent
     return at != leaf.parent_id
 
 

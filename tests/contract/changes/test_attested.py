@@ -16,7 +16,7 @@ from catalog.changes.limits import Limit
 from catalog.core.errors import LakeError, Unverified
 from catalog.core.point_in_time import SnapshotId
 from catalog.merkle.tree import EMPTY_ROOT
-from catalog.timeline import Attestation, Leaf, RowChanges
+from catalog.timeline import Attestation, ChangesDigest, Leaf
 from infra.local.server import ApiServer
 from tests.contract.changes.test_expected_table import SCHEMA, feed_of, rows
 from tests.worlds.changes import World, make_world
@@ -65,7 +65,7 @@ def only_small_commits(world: World) -> None:
 def test_a_commit_that_says_it_changes_nothing_is_not_believed(world: World) -> None:
     name = inserted(world)
     right = staged(world, name)
-    stage(world, right.with_changes(RowChanges(EMPTY_ROOT.hex(), 0)))
+    stage(world, right.with_changes(ChangesDigest(EMPTY_ROOT.hex(), 0)))
     leaf = last_leaf(world, name)
     assert (leaf.changes_root, leaf.changes_count, leaf.attested) == (right.changes_root, 5, "lake")
     assert staged(world, name) == right, "deep verification compares the leaf with it"
