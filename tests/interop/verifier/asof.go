@@ -24,6 +24,7 @@ type entry struct {
 	sequence, index int64
 	mainIndex       *int64
 	snapshot        *string // decimal text
+	state           string  // hex; empty: null
 }
 
 const maxBetween = 256
@@ -211,11 +212,18 @@ func parseEntry(data []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := record.fields("index", "main_index", "sequence", "snapshot_id", "table_uuid")
+	names, e := []string{"index", "main_index", "sequence", "snapshot_id", "table_uuid"}, &entry{}
+	if state, ok := record.get("state_root"); ok {
+		names = append(names, "state_root")
+		if !state.null() && (state.kind != '"' || !hexDigest.MatchString(state.text)) {
+			return nil, errors.New("the state_root is not a hash")
+		}
+		e.state = state.text
+	}
+	f, err := record.fields(names...)
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{}
 	if e.uuid, err = f["table_uuid"].str(); err != nil {
 		return nil, err
 	}
@@ -260,9 +268,9 @@ func applied(table string, e *entry, index int64, l leaf, cut int64) (*entry, er
 	}
 	after := &entry{uuid: l.uuid, sequence: l.sequence, index: index}
 	if l.onMain() {
-		after.mainIndex, after.snapshot = &index, idText(l.snapshot)
+		after.mainIndex, after.snapshot, after.state = &index, idText(l.snapshot), l.state
 	} else if e != nil {
-		after.mainIndex, after.snapshot = e.mainIndex, e.snapshot
+		after.mainIndex, after.snapshot, after.state = e.mainIndex, e.snapshot, e.state
 	}
 	return after, nil
 }

@@ -11,14 +11,14 @@ import (
 
 // leaf is an entry of the log, strandline/commit@v2 (docs/spec/timeline.md, section 2).
 type leaf struct {
-	table, uuid, operation string
-	ref                    *string
-	snapshot, parent       *int64
-	sequence, content      int64
-	committed, sequenced   int64
-	schema, changesRoot    string // hex; empty: null
-	mapRoot, attested      string
-	changesCount           int64
+	table, uuid, operation   string
+	ref                      *string
+	snapshot, parent         *int64
+	sequence, content        int64
+	committed, sequenced     int64
+	schema, changesRoot      string // hex; empty: null
+	mapRoot, attested, state string
+	changesCount             int64
 }
 
 const maxEntry = 1280
@@ -34,7 +34,11 @@ var leafFields = map[string]byte{
 	"content_root": 'D', "format": 't', "manifest_list_sha256": 'D', "map_root": 'D', "metadata_sha256": 'D',
 	"operation": 't', "parent_id": 'S', "ref": 'T', "rows_digest": 'D', "schema_sha256": 'D', "sequence": 'c',
 	"sequenced_ms": 'c', "snapshot_id": 'S', "table": 't', "table_uuid": 't',
+	"state_digest": 'D', "state_missing": 'T', "state_root": 'D',
 }
+
+// Fields of a revision of the format that states a table's rows.
+var mayBeAbsent = map[string]bool{"state_digest": true, "state_missing": true, "state_root": true}
 
 // Which reference an operation may have: m(ain), b(ranch, also main), o(ther than main), a(ny, also null).
 var operations = map[string]byte{
@@ -71,9 +75,6 @@ func parseLeaf(entry []byte) (leaf, error) {
 	if err != nil {
 		return leaf{}, err
 	}
-	if len(record.names) != len(leafFields) {
-		return leaf{}, errors.New("the leaf has other fields")
-	}
 	f := map[string]value{}
 	for at, name := range record.names {
 		if err := checkField(name, record.items[at]); err != nil {
@@ -81,13 +82,18 @@ func parseLeaf(entry []byte) (leaf, error) {
 		}
 		f[name] = record.items[at]
 	}
+	for name := range leafFields {
+		if _, ok := f[name]; !ok && !mayBeAbsent[name] {
+			return leaf{}, fmt.Errorf("the leaf has no %s", name)
+		}
+	}
 	if f["format"].text != "strandline/commit@v2" {
 		return leaf{}, fmt.Errorf("its format is %.40q", f["format"].text)
 	}
 	l := leaf{
 		table: f["table"].text, uuid: f["table_uuid"].text, operation: f["operation"].text,
 		schema: f["schema_sha256"].text, changesRoot: f["changes_root"].text, mapRoot: f["map_root"].text,
-		attested: f["attested"].text,
+		attested: f["attested"].text, state: f["state_root"].text,
 	}
 	if ref := f["ref"]; !ref.null() {
 		l.ref = &ref.text
@@ -133,7 +139,7 @@ func checkField(name string, v value) error {
 		_, err := parseID(v)
 		ok = err == nil
 	}
-	if !ok {
+	if !ok { // also for a field that leaves do not have
 		return fmt.Errorf("the leaf's %.40q is not of its type", name)
 	}
 	return nil

@@ -1,6 +1,7 @@
 """No forged proof about the timeline is believed, and a verifier with a defect is found out by the same forgeries.
 
-A few thousand in every run; `make forge N=1000000` tries as many as that, STRANDLINE_FORGERIES_SEED others.
+A few thousand in every run; `make forge N=1000000` tries as many as that, together with those of
+tests/property/changes/test_forgeries.py, and STRANDLINE_FORGERIES_SEED others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from catalog.timeline.verify import objects, statistics
 from tests.property.timeline import forged_proofs
 from tests.property.timeline.forged_proofs import KINDS, Timeline
 
-FORGERIES = int(os.environ.get("STRANDLINE_FORGERIES", "3000"))
+FORGERIES = int(os.environ.get("STRANDLINE_FORGERIES", "10000"))
 SEED = int(os.environ.get("STRANDLINE_FORGERIES_SEED", "18"))
 
 
