@@ -32,17 +32,25 @@ class Statistics:
     nans: Mapping[int, int]
     lower: Mapping[int, bytes]
     upper: Mapping[int, bytes]
-
     is_data: bool = True
     """False: a delete file, which no query prunes by."""
     is_parquet: bool = True
 
     @classmethod
     def of(cls, file: DataFile) -> Statistics:
-        maps = (file.value_counts, file.null_value_counts, file.nan_value_counts, file.lower_bounds, file.upper_bounds)
-        stated: list[dict[int, Any]] = [dict(by_id or {}) for by_id in maps]
-        kinds = (file.content == DataFileContent.DATA, file.file_format == FileFormat.PARQUET)
-        return cls(file.record_count, *stated, *kinds)
+        def stated(by_id: Any) -> Any:
+            return dict(by_id or {})
+
+        return cls(
+            file.record_count,
+            stated(file.value_counts),
+            stated(file.null_value_counts),
+            stated(file.nan_value_counts),
+            stated(file.lower_bounds),
+            stated(file.upper_bounds),
+            file.content == DataFileContent.DATA,
+            file.file_format == FileFormat.PARQUET,
+        )
 
     @property
     def key(self) -> Hashable:
