@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from catalog import LakeError
+from catalog.core.settings import STAGE_NAME
 from catalog.timeline import Feeder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +28,7 @@ class Stage(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9]{1,11}$")
+    name: str = Field(pattern=STAGE_NAME)
     origin: str = Field(pattern=r"^[^\s+]+$", description="the timeline's name in every checkpoint")
     retain_data: bool = Field(description="keep buckets, keys and databases when the stack is deleted")
     customer_key: bool = Field(

@@ -17,6 +17,7 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from catalog.core import s3_layout
+from catalog.core.settings import variable_of
 from infra.stacks.compute import DELIVERY, ComputeStack
 from infra.stacks.functions import image_content
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
@@ -85,7 +86,8 @@ class JobsStack(Stack):
         )
         variables = {
             f"spark.{scope}.{name}": value
-            for name, value in self._compute.settings().items()
+            # EMR sets no region in a custom image, neither for the driver nor for its executors.
+            for name, value in {**self._compute.settings(), variable_of("region"): self.region}.items()
             for scope in ("emr-serverless.driverEnv", "executorEnv")
         }
         properties = {

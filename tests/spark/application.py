@@ -37,6 +37,7 @@ class Cloud:
                         "spark.strandline.run": "a",
                         "spark.strandline.submit": "a",
                         f"{variable}STRANDLINE_BUCKET": bucket,
+                        f"{variable}AWS_REGION": endpoint.region,
                     },
                 }
             ],

@@ -88,7 +88,7 @@ def plan(
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME") if name in os.environ},
         **session.local_environment(scratch),
-        **endpoint.environment(principal),
+        **_sdk_environment(endpoint, principal),
         **{key.removeprefix(DRIVER_ENV): value for key, value in requested_conf.items() if key.startswith(DRIVER_ENV)},
         "PYTHONPATH": os.pathsep.join(map(str, python_path)),
         "PYTHONUNBUFFERED": "1",
@@ -97,6 +97,13 @@ def plan(
     }
     command = (sys.executable, str(script), *map(str, spark.get("entryPointArguments") or ()))
     return Submission(command, environment, scratch)
+
+
+def _sdk_environment(endpoint: Endpoint, principal: str) -> dict[str, str]:
+    """Address and credentials, as from the role. EMR promises a job no region: an image of our own gets what the
+    application's driverEnv names (docs/emulators.md)."""
+    variables = endpoint.environment(principal)
+    return {name: value for name, value in variables.items() if name not in ("AWS_REGION", "AWS_DEFAULT_REGION")}
 
 
 def _conf(requested_conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
