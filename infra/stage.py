@@ -48,12 +48,20 @@ class Stage(BaseModel):
         default=False, description="register the tables' location in hybrid mode: IAM and Lake Formation grants apply"
     )
     tracing: bool = Field(default=False, description="X-Ray traces of the functions")
-    ingest_concurrency: int = Field(default=10, ge=2, le=1000, description="concurrent batches of landed files")
+    ingest_concurrency: int = Field(
+        default=5,
+        ge=2,
+        le=1000,
+        description="concurrent batches of landed files; a new account has 10 concurrent executions for all functions",
+    )
     api_concurrency: int | None = Field(
-        default=None, gt=0, description="the API function's reserved concurrency; none: it shares the account's"
+        default=None,
+        gt=0,
+        description="the API function's reserved concurrency, of an account's that has more than a new one's; none: it "
+        "shares the account's",
     )
     log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log group and bucket")
-    sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables twice in this time")
+    sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables once in this time")
     witnesses: list[str] = Field(
         default=[],
         description="lines of a c2sp.org/tlog-policy file: the witnesses, with URLs, that cosign each checkpoint",

@@ -58,7 +58,12 @@ class Settings(BaseModel):
         default=None,
         description="the text of a c2sp.org/tlog-policy file: the sequencer sends checkpoints to its witnesses' URLs",
     )
-    moved_queue_url: str | None = Field(default=None, description="the sequencer's queue")
+    moved_queue_url: str | None = Field(
+        default=None, pattern=r"\.fifo$", description="the sequencer's queue, a FIFO queue with one message group"
+    )
+    moved_dead_queue_url: str | None = Field(
+        default=None, pattern=r"\.fifo$", description="where the sequencer puts messages that it can never serve"
+    )
     landed_queue_url: str | None = Field(default=None, description="the landing queue: S3's events of landed files")
     event_bus: str | None = Field(default=None, description="the EventBridge bus for the lake's events")
     jobs_application: str | None = Field(

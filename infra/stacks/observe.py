@@ -19,7 +19,8 @@ from infra.stacks.encryption import PUBLISHERS
 from infra.stage import Stage
 
 FUNCTIONS = ("ingest", "sequencer", "api")
-QUEUES = ("landed", "moved")
+QUEUES = {"landed": "", "moved": ".fifo"}
+"""The work queues, and how their names end."""
 FIVE_MINUTES = Duration.minutes(5)
 # A message waits at most for the next batch; after ten minutes the function is not receiving any.
 OLDEST_MESSAGE_S = 600
@@ -67,8 +68,8 @@ class ObserveStack(Stack):
             )
 
     def _queues(self) -> None:
-        for name in QUEUES:
-            queue = self._stage.resource(name)
+        for name, suffix in QUEUES.items():
+            queue, dead = self._stage.resource(name) + suffix, self._stage.resource(f"{name}-dead") + suffix
             self._alarm(
                 f"{name.capitalize()}Age",
                 f"messages wait in {queue}: its function does not keep up, or does not run",
@@ -78,7 +79,7 @@ class ObserveStack(Stack):
             self._alarm(
                 f"{name.capitalize()}Dead",
                 f"messages of {queue} were given up: see `strandline ingest redrive`, or the function's log",
-                self._of_queue(f"{queue}-dead", "ApproximateNumberOfMessagesVisible", "Maximum"),
+                self._of_queue(dead, "ApproximateNumberOfMessagesVisible", "Maximum"),
                 threshold=1,
             )
 
@@ -149,7 +150,10 @@ class ObserveStack(Stack):
         dashboard.add_widgets(
             self._graph(
                 "Oldest message",
-                [self._of_queue(self._stage.resource(n), "ApproximateAgeOfOldestMessage", "Maximum") for n in QUEUES],
+                [
+                    self._of_queue(self._stage.resource(name) + suffix, "ApproximateAgeOfOldestMessage", "Maximum")
+                    for name, suffix in QUEUES.items()
+                ],
             ),
             self._graph(
                 "API requests", [self._of_api("Count", "Sum"), self._of_api("4xx", "Sum"), self._of_api("5xx", "Sum")]
