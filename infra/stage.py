@@ -85,6 +85,18 @@ class Stage(BaseModel):
     )
     requests_per_second: int = Field(default=500, gt=0, description="per route of the API, from all callers together")
     request_burst: int = Field(default=1000, gt=0)
+    job_executors: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="executors of a job run at most, of 4 vCPU each, besides its driver's 4: with one, two runs fit "
+        "into the 16 vCPU of a new account",
+    )
+    budget_dollars: int | None = Field(
+        default=None,
+        gt=0,
+        description="a monthly budget of what has the stage's tag, which must be activated as a cost allocation tag",
+    )
     run_jobs: bool = Field(default=True, description="whether the job schedules are enabled")
 
     @model_validator(mode="after")
