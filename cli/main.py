@@ -16,6 +16,7 @@ from cli import (
     job,
     login,
     proof,
+    prove,
     query,
     remote,
     shell,
@@ -56,6 +57,7 @@ query.register(app)
 shell.register(app)
 changes.register(app)
 vectors.register(app)
+prove.register(app)
 proof.register(app)
 witness.register(app)
 remote.register(app)

@@ -167,7 +167,7 @@ def verify(
     policy: Annotated[Path | None, typer.Option(help=POLICY_HELP)] = None,
 ) -> None:
     """Verify the tree, every checkpoint, every index and the published log. Exit code 3 if there is a fault."""
-    from catalog.changes import recount, recount_rows
+    from catalog.changes import AUDIT_LIMIT, StateComputer, recount, recount_rows
     from catalog.timeline import StoreLocation, StoreReader, Verifier
 
     keys, trusted = trust(key, policy) if key or policy else (None, None)
@@ -183,6 +183,7 @@ def verify(
             keys,
             recount=recount,
             recount_rows=recount_rows,
+            compute_state=StateComputer(AUDIT_LIMIT),
             policy=trusted,
         )
         try:
@@ -267,6 +268,7 @@ def _report_text(report: Report, deep: bool, policy: Policy | None) -> str:
     if deep:
         checked += f", {report.objects} objects ({report.bytes} bytes)"
         checked += f", {report.uncovered} that no leaf covers" if report.uncovered else ""
+        checked += f", the rows after {report.states} leaves"
     lines = [f"Timeline of {report.size} leaves" + (f", verified before up to {report.since}" if report.since else "")]
     lines.append(f"Checked {checked}.")
     if deep and report.uncounted:

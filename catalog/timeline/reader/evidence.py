@@ -206,7 +206,8 @@ class AsOf:
             raise self._unverified("the map of tables states a leaf that comes after it")
         if "drop" in (last.operation, stated.operation) or stated.sequence > last.sequence:
             raise self._unverified("the map of tables has a table whose leaves say that it was dropped")
-        if last.sequence != entry.sequence or (stated.ref, stated.snapshot_id) != (MAIN, entry.snapshot_id):
+        claims = (MAIN, entry.snapshot_id, entry.state_root)
+        if last.sequence != entry.sequence or (stated.ref, stated.snapshot_id, stated.state_root) != claims:
             raise self._unverified("the table's leaves are not those that the map of tables states")
 
     @property

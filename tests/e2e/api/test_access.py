@@ -68,7 +68,7 @@ class TestWhoMayCall:
         assert problem(there) == problem(not_there) == (404, "not_found")
         assert there.json()["detail"].replace("hidden", "nothing") == not_there.json()["detail"]
         for method, path in [(r.method, r.path) for r in ROUTES if "{t}" in r.path]:
-            filled = path.format(t=table, version=0, consumer="c")
+            filled = path.format(t=table, version=0, consumer="c", key="station=a")
             body = {"sequence": 0} if method == "PUT" else {"rows": []} if path.endswith("rows") else {"where": "a = 1"}
             if method == "PATCH":
                 body = {"drop": ["metres"]}
