@@ -7,9 +7,11 @@ Data that fails a check raises `Unverified`; a caller's mistake raises `Invalid`
 from __future__ import annotations
 
 import os
+import time
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -149,15 +151,17 @@ def checkpoint(
     key: str | Iterable[str] | None = None,
     origin: str | None = None,
     policy: bytes | str | os.PathLike[str] | None = None,
+    max_age: timedelta | None = None,
 ) -> Checkpoint:
     """Checks that a checkpoint (c2sp.org/tlog-checkpoint) is signed by the key, or as the policy demands.
 
-    `data`, `policy`: the bytes, or a path.
+    `data`, `policy`: the bytes, or a path. `max_age`: with a policy, how long ago its witnesses may have cosigned. An
+    old checkpoint is valid for ever otherwise, and may hide what came later.
 
     >>> strandline.verify.checkpoint(lake.checkpoint(), key=key).size > 0
     True
     """
-    keys, trusted = _trust(key, policy)
+    keys, trusted = _trust(key, policy, max_age)
     try:
         note = _bytes(data)
         opened = open_checkpoint(note, keys, origin) if trusted is None else trusted.check(note, origin)
@@ -304,16 +308,21 @@ def _commit(leaf: bytes) -> ParsedLeaf:
         raise Unverified(error.message) from None
 
 
-def _trust(key: str | Iterable[str] | None, policy: Any) -> tuple[list[VerifierKey], Policy | None]:
+def _trust(
+    key: str | Iterable[str] | None, policy: Any, max_age: timedelta | None = None
+) -> tuple[list[VerifierKey], Policy | None]:
     """The keys, or the policy that takes their place."""
     if policy is None:
+        if max_age is not None:
+            raise Invalid("max_age needs a policy: only a witness's cosignature says how old a checkpoint is")
         if key is None:
             raise Invalid(
                 "there is nothing to verify with: pass the log's verifier key as key=, or a policy as policy="
             )
         return _keys(key), None
     try:
-        return [], Policy.parse(_bytes(policy)).for_logs([] if key is None else _keys(key))
+        trusted = Policy.parse(_bytes(policy)).for_logs([] if key is None else _keys(key))
+        return [], trusted if max_age is None else trusted.recent(int(max_age.total_seconds()), int(time.time()))
     except PolicyError as error:
         raise Invalid(f"the policy cannot be used: {error}") from None
 
