@@ -234,11 +234,8 @@ def compact(context: typer.Context) -> None:
     from catalog.core.events import Compact
 
     with opened(context) as (lake, output):
-        queue = lake.settings.moved_queue_url
-        if queue is None:
-            raise Invalid("the sequencer's queue is not configured: set STRANDLINE_MOVED_QUEUE_URL")
         message = Compact()
-        lake.client("sqs").send_message(QueueUrl=queue, MessageBody=message.model_dump_json())
+        lake.request(message)
         output.data(
             {"sent": "compact", "correlation_id": message.correlation_id},
             f"Requested. The sequencer logs it with the correlation id {message.correlation_id}.",
