@@ -42,12 +42,23 @@ class Evidence:
 
 
 class VerifiedIO(FileIO):
-    """A pyiceberg FileIO that returns only verified bytes. `expect` must name an object's commit before it is read."""
+    """A pyiceberg FileIO that returns only verified bytes. `expect` must name an object's commit before it is read.
+
+    `table_uuid`: the table that the query was bound to. The timeline's index, which says where a snapshot's leaf is, is
+    not believed: the leaf itself must be of that snapshot and table.
+    """
 
     def __init__(
-        self, store: ObjectStore, timeline: Timeline, attestations: Attestations, table: str, evidence: Evidence
+        self,
+        store: ObjectStore,
+        timeline: Timeline,
+        attestations: Attestations,
+        table: str,
+        evidence: Evidence,
+        table_uuid: str,
     ) -> None:
         super().__init__()
+        self._uuid = table_uuid
         self._store, self._timeline, self._attestations = store, timeline, attestations
         self._table, self.evidence = table, evidence
         self._loaded: dict[int, tuple[int, Attestation]] = {}
@@ -127,7 +138,26 @@ class VerifiedIO(FileIO):
                 f"snapshot {snapshot_id} of {self._table}, which added {path}, is not in the timeline", subject=path
             ) from None
         self.evidence.proofs[index] = self._timeline.proof(index)
-        return index, self._timeline.commit(index)
+        leaf = self._timeline.commit(index)
+        if leaf.snapshot_id != snapshot_id or not leaf.is_snapshot:
+            raise Unverified(
+                f"leaf {index} is not of snapshot {snapshot_id}, which added {path}: the timeline's index is wrong",
+                subject=path,
+            )
+        if leaf.table_uuid != self._uuid and index >= self._first_index(path):
+            raise Unverified(
+                f"leaf {index} is of another table than {self._table}, and not one that it was cloned from",
+                subject=path,
+            )
+        return index, leaf
+
+    def _first_index(self, path: str) -> int:
+        """The index of the table's first leaf, proven. What the table was cloned from is older."""
+        indexed = self._timeline.source.of_table(self._uuid, 0, self._timeline.head().checkpoint.size)
+        first = None if indexed is None else self._timeline.commit(indexed[0])
+        if indexed is None or first is None or (first.table_uuid, first.sequence) != (self._uuid, 0):
+            raise Unverified(f"the timeline's index does not lead to the first leaf of {self._table}", subject=path)
+        return indexed[0]
 
 
 class VerifiedManifests(ManifestReader):
