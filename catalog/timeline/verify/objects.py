@@ -234,8 +234,6 @@ class ObjectVerification:
             attestation.manifest_list.sha256,
             attestation.content_root,
             len(attestation.entries),
-            attestation.changes_root,
-            attestation.changes_count,
         ):
             return commit.fault(name, "it is not the attestation that the commit's leaf was built from")
         self.count_object(len(data))
@@ -286,14 +284,12 @@ def is_hidden_reset(
     return at != leaf.parent_id
 
 
-def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int, str | None, int | None]:
-    """What a leaf states about its commit's attestation."""
+def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int]:
+    """What a leaf states about its commit's attestation. The changes are the leaf's own: they are recomputed."""
     return (
         leaf.table_uuid,
         leaf.snapshot_id,
         leaf.manifest_list_sha256,
         leaf.content_root,
         leaf.content_count,
-        leaf.changes_root,
-        leaf.changes_count,
     )
