@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint localstack simulate bench bench-quick docs synth lock clean
+.PHONY: help setup demo check test forge lint localstack simulate bench bench-quick docs synth lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ check: lint ## lint, types, unit and property tests: for the minute between two 
 
 test: lint localstack ## lint, types, import rules and all tests
 	@$(RUN) pytest -n 3 $(ARGS)
+
+forge: setup ## N forgeries of leaves, feeds, maps, proofs, attestations and statistics (200,000): none may be believed
+	@STRANDLINE_FORGERIES=$(or $(N),200000) $(RUN) pytest -n 0 -q tests/property/changes/test_forgeries.py tests/property/timeline/test_forged_proofs.py $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(RUN) ruff check .

@@ -21,7 +21,8 @@ class VerifiedTable:
 
     `uuid` is None if there was no table of this name; `snapshot_id` is also None if it had no snapshot yet.
 
-    >>> index = strandline.verify.checkpoint(lake.checkpoint(), key=key).size - 1
+    With a file of `strandline timeline as-of silver.ebbs --at INDEX`:
+
     >>> ebbs = strandline.verify.as_of("silver.ebbs.as-of.json", table="silver.ebbs", at=index, key=key)
     >>> ebbs.uuid is None
     True
@@ -51,7 +52,8 @@ def as_of(
     (`lake.checkpoint()`); the file must be against it. It is required for a time after the last leaf, because a file
     against an older checkpoint could hide later commits. `key`, `origin` and `policy`: as in `strandline.verify.proof`.
 
-    >>> index = strandline.verify.checkpoint(lake.checkpoint(), key=key).size - 1
+    With a file of `strandline timeline as-of silver.tides --at INDEX`:
+
     >>> proven = strandline.verify.as_of("silver.tides.as-of.json", table="silver.tides", at=index, key=key)
     >>> proven.uuid == tides.uuid
     True

@@ -25,7 +25,7 @@ from strandline.errors import Invalid, MissingDependency, Unverified
 
 if TYPE_CHECKING:
     from catalog.changes import ChangeSet as CheckedSet
-    from catalog.changes import FeedVerifier, ParsedLeaf
+    from catalog.changes import ParsedLeaf
     from strandline.changes import ChangeSet
     from strandline.proofs import Proof
 
@@ -263,60 +263,6 @@ def feed(
         raise Unverified("the feed has no change set, so it proves nothing")
     assert reached is not None
     return VerifiedFeed(uuid, since, reached, counts["commits"], counts["changes"])
-
-
-class FeedReader:
-    """Verifies the change sets of `table.changes()` one by one, as they arrive."""
-
-    def __init__(
-        self,
-        key: str | Iterable[str],
-        uuid: str,
-        since: str | int | None,
-        kept: bytes | None,
-        demand: Literal["lake", "writer"] = "lake",
-    ) -> None:
-        self._keys, self._uuid, self._demand = _keys(key), uuid, demand
-        self._verifier: FeedVerifier | None = None
-        self._kept = None if kept is None else checkpoint(kept, key=key)
-        # Of any other position only the lake knows the sequence: the feed may begin where it does.
-        named = since.removeprefix("sequence:") if isinstance(since, str) and since.startswith("sequence:") else ""
-        self._since = -1 if since is None else int(named) if named.isdecimal() else None
-
-    @property
-    def extends(self) -> int | None:
-        """The size of the kept checkpoint."""
-        return None if self._kept is None else self._kept.size
-
-    def verify(self, changes: ChangeSet) -> None:
-        """Unverified unless the change set is right, of this table, and follows the one before."""
-        try:
-            from catalog import LakeError
-            from catalog.changes import FeedVerifier, from_ipc
-        except ImportError as error:
-            message = f"verifying a change feed needs {error.name}: pip install 'strandline[verify]'"
-            raise MissingDependency(f"{message}, or pass verify=False") from None
-        try:
-            parsed = from_ipc(changes.to_bytes())
-            if self._verifier is None:
-                old = self._kept
-                self._verifier = FeedVerifier(
-                    self._keys,
-                    table_uuid=self._uuid,
-                    reached=_before(parsed) if self._since is None else self._since,
-                    kept=None if old is None else LogCheckpoint(old.origin, old.size, old.root),
-                    demand=self._demand,
-                )
-            self._verifier.add(parsed)
-        except LakeError as error:
-            raise Unverified(error.message) from None
-
-
-def _before(changes: CheckedSet) -> int:
-    """The sequence before the change set's first leaf. The verifier checks the leaf that it is read from."""
-    if changes.evidence is None:
-        return -1
-    return _commit(changes.evidence.passed[0][0] if changes.evidence.passed else changes.evidence.leaf).sequence - 1
 
 
 def _change_sets(source: Any) -> Iterator[CheckedSet]:

@@ -20,3 +20,4 @@ from catalog.ingest.s3_events import LandedFile as LandedFile
 from catalog.ingest.s3_events import parse_event as parse_event
 from catalog.ingest.s3_events import parse_key as parse_key
 from catalog.ingest.s3_events import parse_table as parse_table
+from catalog.ingest.target_table import MUST_EXIST as MUST_EXIST

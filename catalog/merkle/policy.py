@@ -36,6 +36,14 @@ class Policy:
     urls: Mapping[str, str] = field(default_factory=dict)
     """The name of a witness -> the prefix to which checkpoints are sent."""
 
+    def __post_init__(self) -> None:
+        """A witness is somebody else than the log, and each witness than the others: PolicyError if not."""
+        signers = [key.public_key for key in self.logs]
+        for name, witness in self.witnesses.items():
+            if witness.public_key in signers:
+                raise PolicyError(f"the witness {name} has the public key of a log or of another witness")
+            signers.append(witness.public_key)
+
     @classmethod
     def parse(cls, data: bytes) -> Policy:
         """Reads a policy file; PolicyError with the line for anything that the specification does not allow."""

@@ -169,8 +169,9 @@ class Tables:
             schema_id = metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
             metadata = metadata.model_copy(update={"current_schema_id": schema_id})
         names = [field.name for field in metadata.schema().fields]
+        known = set(metadata.schema().column_names)
         for column in columns or ():
-            if column.split(".")[0] not in names:
+            if column not in known:
                 raise Invalid(f"{name}: there is no column {column!r}; it has {', '.join(names)}", subject=name)
         self.committer.count_read(name)
         return DataScan(

@@ -2,6 +2,7 @@ from catalog.timeline.log.feeder import Feeder as Feeder
 from catalog.timeline.log.keyring import Keyring as Keyring
 from catalog.timeline.log.leaf import MAIN as MAIN
 from catalog.timeline.log.leaf import Leaf as Leaf
+from catalog.timeline.log.leaf_rules import parse_shown_leaf as parse_shown_leaf
 from catalog.timeline.log.publisher import CACHE_BRIEFLY as CACHE_BRIEFLY
 from catalog.timeline.log.publisher import CACHE_IMMUTABLE as CACHE_IMMUTABLE
 from catalog.timeline.log.publisher import CACHE_NEVER as CACHE_NEVER

@@ -79,7 +79,8 @@ def _admit(request: ApiRequest) -> None:
     if not route.public:
         try:
             authorization = request.headers.get("authorization")
-            request.caller = caller_of(request.authorizer, lake().settings.principals, authorization)
+            settings = lake().settings
+            request.caller = caller_of(request.authorizer, settings.principals, authorization, settings.role_prefix)
         except Denied as error:
             raise Refusal(401, "unauthenticated", error.message, {"WWW-Authenticate": "Bearer"}) from None
     _ = request.body  # raises Refusal if it is too large

@@ -41,6 +41,7 @@ def run_query(query: QueryIn) -> Response[Any]:
     request with the same `Idempotency-Key` returns the same job. `explain route select …` says where a query would run,
     and why.
     """
+    caller().require_role("run queries")
     with _engine("datafusion", "queries"):
         from catalog.query import Answer, EngineLimits, default_memory_budget
 

@@ -81,6 +81,7 @@ class ApiStack(Stack):
                 **self._compute.settings(),
                 variable_of("jobs_application"): self._jobs.application.attr_application_id,
                 variable_of("jobs_role"): self._jobs.role.role_arn,
+                variable_of("role_prefix"): self._stage.role_prefix,
                 variable_of("principals"): json.dumps(self._stage.principals, sort_keys=True),
             },
             timeout=Duration.seconds(TIMEOUT_S),
@@ -170,8 +171,17 @@ class ApiStack(Stack):
         apigateway.CfnRoute(
             self, "Signed", api_id=api_id, route_key=signed, target=target, authorization_type="AWS_IAM"
         )
-        # Unknown paths reach the function too, so that their 404 is a problem like every other error.
-        apigateway.CfnRoute(self, "Elsewhere", api_id=api_id, route_key="$default", target=target)
+        # Unknown paths reach the function too, so that their 404 is a problem like every other error. Only with a
+        # token: otherwise anybody could run the function.
+        apigateway.CfnRoute(
+            self,
+            "Elsewhere",
+            api_id=api_id,
+            route_key="$default",
+            target=target,
+            authorization_type="JWT",
+            authorizer_id=authorizer.ref,
+        )
 
     def _domain(self, deployment_stage: apigateway.CfnStage, name: str, certificate: str) -> None:
         """A custom domain name. The operator points it (CNAME or alias) to the output `DomainTarget`."""
@@ -205,6 +215,6 @@ class ApiStack(Stack):
             default_route_settings=apigateway.CfnStage.RouteSettingsProperty(
                 throttling_rate_limit=self._stage.requests_per_second,
                 throttling_burst_limit=self._stage.request_burst,
-                detailed_metrics_enabled=True,
+                detailed_metrics_enabled=False,  # 60 routes, each with metrics of its own to pay for
             ),
         )

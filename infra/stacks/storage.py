@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -78,7 +78,8 @@ class StorageStack(Stack):
             removal_policy=self._removal,
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
-                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30)),
+                # A delete marker without versions behind it has no use, and slows down every listing.
+                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30), expired_object_delete_marker=True),
                 s3.LifecycleRule(prefix=s3_layout.REQUESTS, expiration=Duration.days(s3_layout.REQUEST_DAYS)),
                 s3.LifecycleRule(prefix=s3_layout.RESULTS, expiration=Duration.days(1)),
                 s3.LifecycleRule(prefix=s3_layout.HISTORY, expiration=Duration.days(90)),
@@ -130,7 +131,12 @@ class StorageStack(Stack):
                 actions=["sqs:SendMessage"],
                 resources=[self.landed.queue.queue_arn],
                 principals=[iam.ServicePrincipal("s3.amazonaws.com")],
-                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+                # The policy must exist before the bucket, so it cannot refer to it: CloudFormation begins the bucket's
+                # name with that of the stack.
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": self.account},
+                    "ArnLike": {"aws:SourceArn": f"arn:{Aws.PARTITION}:s3:::{self.stack_name.lower()}-*"},
+                },
             )
         )
         bucket = self.bucket.node.default_child

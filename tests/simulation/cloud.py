@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 
 import functions.ingest
 import functions.sequencer
-from catalog.core.settings import Settings
+from catalog.core.settings import Settings, load_settings
 from catalog.lake import Lake, open_lake
 from tests.simulation.glue import Glue, GlueClient
 from tests.simulation.network import Network, Plan
@@ -19,7 +19,7 @@ from tests.simulation.scheduler import Killed, Process, World
 
 BUCKET, ORIGIN, SECRET = "simulated-lake", "strandline.test/simulation", "signing-key"
 POLL_S = 0.25
-SWEEP_S = 30.0
+SWEEP_S = 60.0
 FUNCTION_S = 120.0
 """Lambda ends an invocation after this time."""
 
@@ -37,7 +37,9 @@ class Cloud:
         self.bucket = Bucket(world, BUCKET)
         self.bucket.on_created = self._landed
         self.glue = Glue()
-        self.moved, self.landed = Queue(world, "moved", 180.0), Queue(world, "landed", 300.0)
+        self.moved, self.landed = Queue(world, "moved", 180.0, fifo=True), Queue(world, "landed", 300.0)
+        self.dead = Queue(world, "dead", 60.0, fifo=True)
+        """The sequencer's dead letters."""
         self.events: list[dict[str, Any]] = []
         self.running = True
         self.aws = Process(world, "aws")
@@ -49,10 +51,12 @@ class Cloud:
     def variables(self) -> dict[str, str]:
         """The environment of every function."""
         return {
+            "AWS_REGION": "us-east-1",
             "STRANDLINE_BUCKET": BUCKET,
             "STRANDLINE_ORIGIN": ORIGIN,
             "STRANDLINE_SIGNER": f"secret:{SECRET}",
             "STRANDLINE_MOVED_QUEUE_URL": self.moved.url,
+            "STRANDLINE_MOVED_DEAD_QUEUE_URL": self.dead.url,
             "STRANDLINE_LANDED_QUEUE_URL": self.landed.url,
             "STRANDLINE_EVENT_BUS": "simulated",
             "STRANDLINE_STAGE": "prod",
@@ -68,7 +72,7 @@ class Cloud:
             case "glue":
                 return GlueClient(self.network, self.glue)
             case "sqs":
-                return SqsClient(self.network, (self.moved, self.landed), attempts)
+                return SqsClient(self.network, (self.moved, self.landed, self.dead), attempts)
             case "events":
                 return EventsClient(self.network, self.events)
             case "secretsmanager":
@@ -112,8 +116,7 @@ class Cloud:
 
     @property
     def settings(self) -> Settings:
-        fields = {name.removeprefix("STRANDLINE_").lower(): value for name, value in self.variables.items()}
-        return Settings(region="us-east-1", **fields)  # type: ignore[arg-type]
+        return load_settings(self.variables)
 
     def _poll(self, slot: str, queue: Queue, handler: Callable[[Any, Any], Any]) -> None:
         def poll() -> None:

@@ -25,25 +25,28 @@ class Message:
 
 @dataclass
 class Queue:
-    """A standard queue. `visibility_s` is its own visibility timeout."""
+    """A queue. `visibility_s` is its own visibility timeout. A standard queue delivers in any order, and some messages
+    twice. In a `fifo` queue, all messages are of one group: one batch is in flight at a time, in order."""
 
     world: World
     name: str
     visibility_s: float
+    fifo: bool = False
     messages: dict[str, Message] = field(default_factory=dict)
     dead: list[Message] = field(default_factory=list)
     _ids: Any = field(default_factory=lambda: itertools.count(1))
 
     @property
     def url(self) -> str:
-        return f"https://sqs.simulated/{self.name}"
+        return f"https://sqs.simulated/{self.name}{'.fifo' * self.fifo}"
 
     def send(self, body: str, delay_s: float = 0.0) -> str:
         number = next(self._ids)
         id_, random = f"{self.name}-{number}", self.world.random("queue", self.name, number)
-        copies = 2 if random.random() < 0.1 else 1  # SQS may deliver a message twice
+        copies = 2 if random.random() < 0.1 and not self.fifo else 1  # SQS may deliver a message twice
         for copy in range(copies):
             late = random.expovariate(1 / 0.02) if random.random() < 0.9 else random.uniform(0, 20)
+            late = 0.0 if self.fifo else late
             entry = f"{id_}{'-again' * copy}"
             self.messages[entry] = Message(entry, body, self.world.now + delay_s + late)
         return id_
@@ -52,7 +55,10 @@ class Queue:
         """Up to ten visible messages, in any order; each is invisible from now on."""
         visible = [m for m in self.messages.values() if m.visible_at <= self.world.now]
         random = self.world.random("receive", self.name, next(self._ids))
-        random.shuffle(visible)
+        if not self.fifo:
+            random.shuffle(visible)
+        elif len(visible) < len(self.messages):
+            return []  # a batch of the group is in flight, or waits for its turn after a refusal
         received = []
         for message in visible[: random.randint(1, limit)]:
             message.receives += 1
@@ -88,8 +94,9 @@ class SqsClient:
     def _send(self, what: str, apply: Callable[[], Any]) -> Any:
         return self._network.request(f"sqs {what}", apply, attempts=self._attempts)
 
-    def send_message(self, *, QueueUrl: str, MessageBody: str, DelaySeconds: int = 0, **_: Any) -> dict[str, Any]:
+    def send_message(self, *, QueueUrl: str, MessageBody: str, DelaySeconds: int = 0, **named: Any) -> dict[str, Any]:
         queue = self._queues[QueueUrl]
+        assert queue.fifo == ("MessageGroupId" in named), f"{queue.name}: a FIFO queue, and no other, has groups"
         id_ = self._send(f"Send {queue.name} {MessageBody[:60]}", lambda: queue.send(MessageBody, DelaySeconds))
         return {"MessageId": id_}
 

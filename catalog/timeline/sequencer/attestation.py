@@ -10,6 +10,7 @@ files only: digests of metadata are always computed. The leaf says which it was 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ FORMAT = "strandline/attestation@v1"
 PREFIX = s3_layout.ATTESTATIONS
 DIGEST_CHUNK_BYTES = 4 << 20
 WORKERS = 4
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +143,31 @@ class Attestation:
                 header["changes_root"],
                 header["changes_count"],
             )
+            attestation._check_types()
             if attestation.encode() != data:
                 raise ValueError("it is not in its canonical form")
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Unverified(f"not an attestation: {data[:80]!r} ({error})") from None
         return attestation
+
+    def _check_types(self) -> None:
+        """ValueError for values that no leaf may have: a writer stages what it likes, and the leaf is signed."""
+        if type(self.table_uuid) is not str or not -(2**63) <= self.snapshot_id < 2**63:
+            raise ValueError("its table or snapshot is not an id")
+        for path, length, digest in (self.manifest_list, *self.entries):
+            if type(path) is not str or not _is_count(length) or not _is_digest(digest):
+                raise ValueError(f"the object {path!r:.80} has not a length and a SHA-256")
+        changes = (self.changes_root, self.changes_count)
+        if changes != (None, None) and not (_is_digest(changes[0]) and _is_count(changes[1])):
+            raise ValueError("its changes have not a root and a count")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _is_digest(value: object) -> bool:
+    return type(value) is str and _SHA256.fullmatch(value) is not None
 
 
 def attestation_key(table_uuid: str, snapshot_id: int) -> str:

@@ -9,6 +9,8 @@ expired snapshots and files that only those referred to are not verified. If the
 A file that no leaf attests (from before the table was first sequenced) cannot be compared: it is counted as uncovered,
 and is not a fault.
 
+What the manifests state about the rows of their data files is compared with the rows (statistics.py).
+
 Then the changes of each commit are computed again and compared with its leaf's changes_root, and the rows of each
 rewrite, in the files it took away and in those it added, with its rows_digest.
 Of vector tables, the head and Lance's manifests are compared (vector_verification.py).
@@ -75,6 +77,8 @@ class ObjectVerification:
     changes: int = 0
     rewrites: int = 0
     uncounted: int = 0
+    statistics: int = 0
+    uncompared: int = 0
     length: int = 0
     uncovered: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -102,7 +106,11 @@ class ObjectVerification:
             if walk.metadata is not None and not walk.wrong and not walk.missing:
                 location = state.metadata_location
                 self._recount(uuid, Table(tuple(state.name.split(".")), walk.metadata, location, io, self.catalog))
+            self.statistics += len(walk.compared)
+            self.uncompared += len(walk.uncompared)
             for fault in self._walk_again(walk, uuid, state, io) if walk.missing else walk.wrong:
+                self.faults.add(fault)
+            for fault in walk.false if not walk.wrong else ():  # of a damaged file, every statement is false
                 self.faults.add(fault)
             self._commit.cache_clear()
 
@@ -228,13 +236,7 @@ class ObjectVerification:
             return commit.fault(name, "it is missing")
         except Unverified:
             return commit.fault(name, "it is not an attestation")
-        if _stated(leaf) != (
-            attestation.table_uuid,
-            attestation.snapshot_id,
-            attestation.manifest_list.sha256,
-            attestation.content_root,
-            len(attestation.entries),
-        ):
+        if not is_attestation_of(leaf, attestation):
             return commit.fault(name, "it is not the attestation that the commit's leaf was built from")
         self.count_object(len(data))
         entries = {entry.path: entry for entry in attestation.entries}
@@ -284,8 +286,20 @@ def is_hidden_reset(
     return at != leaf.parent_id
 
 
+def is_attestation_of(leaf: Leaf, attestation: Attestation) -> bool:
+    """Whether it is of the leaf's commit, with the same objects, byte for byte. The changes are the leaf's own: what an
+    attestation states of them is its writer's word."""
+    return _stated(leaf) == (
+        attestation.table_uuid,
+        attestation.snapshot_id,
+        attestation.manifest_list.sha256,
+        attestation.content_root,
+        len(attestation.entries),
+    )
+
+
 def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int]:
-    """What a leaf states about its commit's attestation. The changes are the leaf's own: they are recomputed."""
+    """What a leaf states about its commit's attestation."""
     return (
         leaf.table_uuid,
         leaf.snapshot_id,

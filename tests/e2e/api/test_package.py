@@ -76,6 +76,7 @@ def examples(cloud: EmbeddedCloud, lake: strandline.Lake) -> dict[str, Any]:
         "reader": reader,
         "tides": tides,
         "key": lake.verifier_keys()[0],
+        "index": index,
         "as_of_files": as_of,
     }
 

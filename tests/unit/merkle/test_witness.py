@@ -145,6 +145,7 @@ def test_groups_nest_and_none_demands_no_witness() -> None:
         ("witness d " + str(LOG.verifier_key), "witness key"),
         ("log " + str(W1.witness_key), "verifier key"),
         ("log " + str(LOG.verifier_key), "second log"),
+        ("witness d " + str(WitnessKey("log.example/w", LOG.verifier_key.public_key)), "public key of a log"),
         ("witness d", "a line is"),
         ("quorom none", "a line is"),
         ("group d any \x0b", "control characters"),
