@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from threading import Lock
 from typing import Any
@@ -21,6 +22,8 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.core.errors import NotFound, Unverified
 from catalog.iceberg import ManifestReader, ObjectStore
 from catalog.timeline import Attestation, Attestations, Leaf, ObjectDigest, Timeline
+
+MAX_LEAVES_OF_CLONE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +147,40 @@ class VerifiedIO(FileIO):
                 f"leaf {index} is not of snapshot {snapshot_id}, which added {path}: the timeline's index is wrong",
                 subject=path,
             )
-        if leaf.table_uuid != self._uuid and index >= self._first_index(path):
+        if leaf.table_uuid != self._uuid and snapshot_id in self._own_snapshots:
             raise Unverified(
-                f"leaf {index} is of another table than {self._table}, and not one that it was cloned from",
+                f"leaf {index} is of another table than {self._table}, which added snapshot {snapshot_id} itself",
                 subject=path,
             )
         return index, leaf
 
-    def _first_index(self, path: str) -> int:
-        """The index of the table's first leaf, proven. What the table was cloned from is older."""
-        indexed = self._timeline.source.of_table(self._uuid, 0, self._timeline.head().checkpoint.size)
-        first = None if indexed is None else self._timeline.commit(indexed[0])
-        if indexed is None or first is None or (first.table_uuid, first.sequence) != (self._uuid, 0):
-            raise Unverified(f"the timeline's index does not lead to the first leaf of {self._table}", subject=path)
-        return indexed[0]
+    @cached_property
+    def _own_snapshots(self) -> frozenset[int]:
+        """The snapshots that the table itself added, from all of its leaves, each proven: only a clone needs them.
+
+        Another table may have a snapshot of the same id, and attest other bytes under the same names. That the leaves
+        are all there is shown by the map of tables, which has the number of the last one.
+        """
+        size = self._timeline.head().checkpoint.size
+        newest = self._timeline.prove_as_of(self._table, index=size - 1)
+        last = newest.last_sequence
+        if last is None or newest.table_uuid != self._uuid:
+            raise Unverified(
+                f"{self._table} is not a table now: its clone's files cannot be verified", subject=self._table
+            )
+        if last > MAX_LEAVES_OF_CLONE:
+            raise Unverified(f"{self._table}, a clone, has too many leaves to be verified: {last}", subject=self._table)
+        added = set[int]()
+        for sequence in range(last + 1):
+            indexed = self._timeline.source.of_table(self._uuid, sequence, size)
+            leaf = None if indexed is None else self._timeline.commit(indexed[0])
+            if leaf is None or (leaf.table_uuid, leaf.sequence) != (self._uuid, sequence):
+                raise Unverified(
+                    f"the timeline's index does not lead to leaf {sequence} of {self._table}", subject=self._table
+                )
+            if leaf.is_snapshot and leaf.snapshot_id is not None:
+                added.add(leaf.snapshot_id)
+        return frozenset(added)
 
 
 class VerifiedManifests(ManifestReader):

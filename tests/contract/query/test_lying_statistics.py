@@ -189,3 +189,22 @@ def test_an_older_state_does_not_pass_for_the_one_that_is_proven(world: World, m
 
 def key_of(path: str) -> str:
     return path.removeprefix("s3://").partition("/")[2]
+
+
+@pytest.mark.parametrize("first", ["source", "clone"])
+def test_a_clone_is_verified_by_the_commits_of_what_it_was_cloned_from(world: World, first: str) -> None:
+    name, copy = made(world, None), world.name("copy")
+    if first == "clone":  # a commit that is sequenced after the clone which has its rows
+        append(world, name, [9])
+    world.lake.tables.clone(name, copy)
+    if first == "clone":
+        world.lake.client("sqs").purge_queue(QueueUrl=world.settings.moved_queue_url)
+        world.lake.request(TableMoved(table=copy))
+    world.caught_up()
+    world.lake.tables.insert(copy, [{"id": 6, "word": "w", "x": 3.0, "day": None}])
+    append(world, name, [7])
+    world.caught_up()
+    more = first == "clone"
+    for table, count in ((name, 6 + more), (copy, 6 + more)):
+        answer = world.another().queries.run(f"SELECT count(*) AS n FROM {table}", verify=True)
+        assert answer.table().to_pylist() == [{"n": count}]
