@@ -65,12 +65,13 @@ def as_of(
     from catalog import LakeError
     from catalog.merkle.checkpoint import Checkpoint
     from catalog.timeline import read_as_of
-    from strandline import verify
+    from strandline.trust import checkpoint as open_signed
+    from strandline.trust import read_source, trust_in
 
-    keys, trusted = verify._trust(key, policy)
-    newest = None if checkpoint is None else verify.checkpoint(checkpoint, key=key, origin=origin, policy=policy)
+    keys, trusted = trust_in(key, policy)
+    newest = None if checkpoint is None else open_signed(checkpoint, key=key, origin=origin, policy=policy)
     try:
-        claim = read_as_of(verify._bytes(file))
+        claim = read_as_of(read_source(file))
         claim.verify(
             keys,
             origin,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from catalog.merkle.checkpoint import Checkpoint as LogCheckpoint
-from strandline import verify
 from strandline.errors import MissingDependency, Unverified
+from strandline.trust import checkpoint, parse_commit, verifier_keys
 
 if TYPE_CHECKING:
     from catalog.changes import ChangeSet as CheckedSet
@@ -27,11 +27,11 @@ class FeedReader:
         demand: Literal["lake", "writer"] = "lake",
         until: str | int | None = None,
     ) -> None:
-        self._keys, self._uuid, self._demand = verify._keys(key), uuid, demand
+        self._keys, self._uuid, self._demand = verifier_keys(key), uuid, demand
         self._begins_at, self._ends_at = _snapshot(since), _snapshot(until)
         self._last: CheckedSet | None = None
         self._verifier: FeedVerifier | None = None
-        self._kept = None if kept is None else verify.checkpoint(kept, key=key)
+        self._kept = None if kept is None else checkpoint(kept, key=key)
         # Of any other position only the lake knows the sequence: the feed may begin where it does.
         named = since.removeprefix("sequence:") if isinstance(since, str) and since.startswith("sequence:") else ""
         self._since = -1 if since is None else int(named) if named.isdecimal() else None
@@ -85,6 +85,5 @@ def _before(changes: CheckedSet) -> int:
     """The sequence before the change set's first leaf. The verifier checks the leaf that it is read from."""
     if changes.evidence is None:
         return -1
-    return (
-        verify._commit(changes.evidence.passed[0][0] if changes.evidence.passed else changes.evidence.leaf).sequence - 1
-    )
+    first = changes.evidence.passed[0][0] if changes.evidence.passed else changes.evidence.leaf
+    return parse_commit(first).sequence - 1

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from strandline.changes import ChangeSet
 from strandline.client import Client, Receipt
-from strandline.errors import Invalid, translated
+from strandline.errors import Invalid
+from strandline.problems import translated
 from strandline.rows import Result, Rows
 from strandline.values import PointLike, point, sendable_rows
 

@@ -73,7 +73,7 @@ def test_the_api_has_a_name_of_its_own_where_the_stage_gives_one() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_route_is_public_only_if_the_table_of_routes_says_so(stage: str) -> None:
-    public = {route.key for route in ROUTES if route.public} | {"$default"}
+    public = {route.key for route in ROUTES if route.public}
     routes = of_type(stage, "AWS::ApiGatewayV2::Route").values()
     assert {route["RouteKey"] for route in routes if "AuthorizationType" not in route} == public
     assert len(routes) > len(public)
