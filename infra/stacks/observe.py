@@ -18,7 +18,7 @@ from catalog.core import metrics
 from infra.stacks.encryption import PUBLISHERS
 from infra.stage import Stage
 
-FUNCTIONS = ("ingest", "sequencer", "api")
+FUNCTIONS = ("ingest", "sequencer", "api", "public")
 QUEUES = ("landed", "moved")
 FIVE_MINUTES = Duration.minutes(5)
 # A message waits at most for the next batch; after ten minutes the function is not receiving any.
