@@ -234,11 +234,8 @@ def compact(context: typer.Context) -> None:
     from catalog.core.events import Compact
 
     with opened(context) as (lake, output):
-        queue = lake.settings.moved_queue_url
-        if queue is None:
-            raise Invalid("the sequencer's queue is not configured: set STRANDLINE_MOVED_QUEUE_URL")
         message = Compact()
-        lake.client("sqs").send_message(QueueUrl=queue, MessageBody=message.model_dump_json())
+        lake.request(message)
         output.data(
             {"sent": "compact", "correlation_id": message.correlation_id},
             f"Requested. The sequencer logs it with the correlation id {message.correlation_id}.",
@@ -275,6 +272,9 @@ def _report_text(report: Report, deep: bool, policy: Policy | None) -> str:
     if deep and report.uncounted:
         reason = "their changes are too large to compute, or have no exact result"
         lines.append(f"{report.uncounted} commits were not counted again: {reason}.")
+    if deep and report.uncompared:
+        reason = "they are not Parquet, or have no field ids"
+        lines.append(f"The statistics of {report.uncompared} data files were not compared with their rows: {reason}.")
     if policy is not None and not report.fault_count and report.published_size:
         names = ", ".join(sorted(policy.cosigned_by(report.note))) or "no witness, and the policy demands none"
         lines.append(f"The checkpoint of {report.published_size} leaves is cosigned by {names}.")

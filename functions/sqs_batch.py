@@ -36,7 +36,13 @@ _ENTRIES = 10
 """SQS's limit for a batch request; also the size of our batches."""
 
 
-def serve_batch(event: dict[str, Any], context: Any, queue_url: str | None, serve: Serve) -> Any:
+def serve_batch(
+    event: dict[str, Any],
+    context: Any,
+    queue_url: str | None,
+    serve: Serve,
+    longest_backoff_s: int = LONGEST_BACKOFF_S,
+) -> Any:
     """Serves a batch, and responds with Lambda's partial batch response: refused messages are delivered again.
 
     They are visible again after `backoff_s`. When `serve` raises, that is all of them. Costs one request before the
@@ -44,7 +50,7 @@ def serve_batch(event: dict[str, Any], context: Any, queue_url: str | None, serv
     queue's own visibility timeout applies. `queue_url` None: the visibility is not changed.
     """
     records: Records = event["Records"]
-    queue = _Visibility(queue_url, records)
+    queue = _Visibility(queue_url, records, longest_backoff_s)
     refused: Mapping[str, LakeError] = {record["messageId"]: Internal("the function failed") for record in records}
     try:
         with queue.kept():
@@ -54,22 +60,23 @@ def serve_batch(event: dict[str, Any], context: Any, queue_url: str | None, serv
     return _partial_response(event, context, refused)
 
 
-def backoff_s(error: LakeError, receives: int) -> int:
+def backoff_s(error: LakeError, receives: int, longest_s: int = LONGEST_BACKOFF_S) -> int:
     """How long a refused message stays invisible. Doubles with each receive: an outage of hours is survived.
 
     A message that can never be served is visible at once, so that it is a dead letter soon.
     """
     if error.kind is INVALID:
         return 0
-    return int(min(LONGEST_BACKOFF_S, 2 ** max(0, min(receives, 20) - 1)))
+    return int(min(longest_s, 2 ** max(0, min(receives, 20) - 1)))
 
 
 class _Visibility:
     """The visibility of a batch's messages. Its methods never raise."""
 
-    def __init__(self, queue_url: str | None, records: Records) -> None:
+    def __init__(self, queue_url: str | None, records: Records, longest_backoff_s: int) -> None:
         self._queue_url = queue_url
         self._records = records
+        self._longest_backoff_s = longest_backoff_s
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -98,7 +105,7 @@ class _Visibility:
         if self._queue_url is not None:
             self._change(
                 [
-                    (record, backoff_s(refused[record["messageId"]], receives(record)))
+                    (record, backoff_s(refused[record["messageId"]], receives(record), self._longest_backoff_s))
                     for record in self._records
                     if record["messageId"] in refused
                 ]

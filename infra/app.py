@@ -34,7 +34,9 @@ def build_app(context: dict[str, Any] | None = None, outdir: str | None = None) 
     compute = ComputeStack(app, stage.resource("compute"), stage=stage, storage=storage)
     jobs = JobsStack(app, stage.resource("jobs"), stage=stage, storage=storage, compute=compute)
     api = ApiStack(app, stage.resource("api"), stage=stage, storage=storage, compute=compute, jobs=jobs)
-    ObserveStack(app, stage.resource("observe"), stage=stage, api_id=api.api.ref, key=storage.key)
+    ObserveStack(
+        app, stage.resource("observe"), stage=stage, api_id=api.api.ref, key=storage.key, bucket=storage.bucket
+    )
     for key, value in stage.tags().items():
         Tags.of(app).add(key, value)
     return app

@@ -64,6 +64,7 @@ WILDCARDS = (
 )
 
 UNRESERVED = {
+    "sequencer": "its FIFO queue has one message group, so that one batch at a time is in flight",
     "ingest": "its event source mapping limits it to `ingest_concurrency`; reserving would set aside the same twice",
     "public": "it shares what the API function leaves: stages of larger accounts set `api_concurrency`",
     "api": "API Gateway throttles, and a new account has too few concurrent executions to reserve any; stages of "

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from catalog import LakeError
-from catalog.core.settings import ROLE_PREFIX
+from catalog.core.settings import ROLE_PREFIX, STAGE_NAME
 from catalog.timeline import Feeder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +28,7 @@ class Stage(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9]{1,11}$")
+    name: str = Field(pattern=STAGE_NAME)
     origin: str = Field(pattern=r"^[^\s+]+$", description="the timeline's name in every checkpoint")
     retain_data: bool = Field(description="keep buckets, keys and databases when the stack is deleted")
     customer_key: bool = Field(
@@ -48,12 +48,20 @@ class Stage(BaseModel):
         default=False, description="register the tables' location in hybrid mode: IAM and Lake Formation grants apply"
     )
     tracing: bool = Field(default=False, description="X-Ray traces of the functions")
-    ingest_concurrency: int = Field(default=10, ge=2, le=1000, description="concurrent batches of landed files")
+    ingest_concurrency: int = Field(
+        default=5,
+        ge=2,
+        le=1000,
+        description="concurrent batches of landed files; a new account has 10 concurrent executions for all functions",
+    )
     api_concurrency: int | None = Field(
-        default=None, gt=0, description="the API function's reserved concurrency; none: it shares the account's"
+        default=None,
+        gt=0,
+        description="the API function's reserved concurrency, of an account's that has more than a new one's; none: it "
+        "shares the account's",
     )
     log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log group and bucket")
-    sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables twice in this time")
+    sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables once in this time")
     witnesses: list[str] = Field(
         default=[],
         description="lines of a c2sp.org/tlog-policy file: the witnesses, with URLs, that cosign each checkpoint",
@@ -86,6 +94,18 @@ class Stage(BaseModel):
     )
     requests_per_second: int = Field(default=500, gt=0, description="per route of the API, from all callers together")
     request_burst: int = Field(default=1000, gt=0)
+    job_executors: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="executors of a job run at most, of 4 vCPU each, besides its driver's 4: with one, two runs fit "
+        "into the 16 vCPU of a new account",
+    )
+    budget_dollars: int | None = Field(
+        default=None,
+        gt=0,
+        description="a monthly budget of what has the stage's tag, which must be activated as a cost allocation tag",
+    )
     run_jobs: bool = Field(default=True, description="whether the job schedules are enabled")
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Typed settings: defaults by base -> stage -> function, then the environment, validated once at start.
+"""Typed settings: defaults, then those of the function, then the environment, validated once at start.
 
 Reads nothing but the mapping it is passed. Holds no secret: a setting names a key, and does not contain it.
 """
@@ -19,11 +19,9 @@ ROLE_PREFIX = "strandline:"
 # The AWS SDKs' own variables are used as they are: an endpoint URL turns AWS into the embedded cloud.
 SDK_VARIABLES = {"region": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL", "function": PREFIX + "FUNCTION"}
 
-BASE: dict[str, Any] = {"stage": "dev", "region": "us-east-1"}
-STAGES: dict[str, dict[str, Any]] = {
-    "dev": {"log_level": "INFO"},
-    "prod": {"log_level": "WARNING"},
-}
+STAGE_NAME = r"^[a-z][a-z0-9]{1,11}$"
+"""A stage's name is part of the names of queues, roles and log groups. The stacks accept the same names."""
+
 FUNCTIONS: dict[str, dict[str, Any]] = {
     # With a slow store the sequencer should return the message before Lambda's own timeout ends it.
     "sequencer": {"store_timeout_s": 20.0},
@@ -37,9 +35,12 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    stage: Literal["dev", "prod"] = Field(description="the stage of the lake; decides some defaults")
+    stage: str = Field(default="dev", pattern=STAGE_NAME, description="the stage of the lake, a name of your choice")
     function: str | None = Field(default=None, description="the function's name; decides some defaults")
-    region: str = Field(min_length=1, description="the AWS region")
+    region: str = Field(
+        min_length=1,
+        description="the AWS region. Lambda sets it; for a job and a laptop somebody must: there is no default",
+    )
     endpoint_url: str | None = Field(
         default=None,
         pattern=r"^https?://",
@@ -58,7 +59,12 @@ class Settings(BaseModel):
         default=None,
         description="the text of a c2sp.org/tlog-policy file: the sequencer sends checkpoints to its witnesses' URLs",
     )
-    moved_queue_url: str | None = Field(default=None, description="the sequencer's queue")
+    moved_queue_url: str | None = Field(
+        default=None, pattern=r"\.fifo$", description="the sequencer's queue, a FIFO queue with one message group"
+    )
+    moved_dead_queue_url: str | None = Field(
+        default=None, pattern=r"\.fifo$", description="where the sequencer puts messages that it can never serve"
+    )
     landed_queue_url: str | None = Field(default=None, description="the landing queue: S3's events of landed files")
     event_bus: str | None = Field(default=None, description="the EventBridge bus for the lake's events")
     jobs_application: str | None = Field(
@@ -100,8 +106,6 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = os.environ if environ is None else environ
     from_environment = _from_environment(environ)
     layered = {
-        **BASE,
-        **STAGES.get(from_environment.get("stage", BASE["stage"]), {}),
         **FUNCTIONS.get(from_environment.get("function", ""), {}),
         **from_environment,
     }

@@ -1,6 +1,6 @@
 from catalog.ingest.commit import FileRows as FileRows
 from catalog.ingest.commit import Result as Result
-from catalog.ingest.commit import Versions as Versions
+from catalog.ingest.commit import SourceVersions as SourceVersions
 from catalog.ingest.commit import append_large_file as append_large_file
 from catalog.ingest.commit_group import CommitGroup as CommitGroup
 from catalog.ingest.dead_letters import DeadLetters as DeadLetters

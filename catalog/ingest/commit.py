@@ -40,7 +40,7 @@ PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Versions:
+class SourceVersions:
     """The version that a file is, and access to the other versions of its object. `rows_of` reads the rows of a version
     by its id; `current` returns the id of the newest. `is_import`: a file on a user's machine, which is committed again
     only if its content has changed."""
@@ -60,7 +60,7 @@ class FileRows:
     source: str
     rows: int
     batches: Callable[[], Iterator[pa.RecordBatch]]
-    versions: Versions | None = None
+    versions: SourceVersions | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from catalog.core.errors import Conflict, Invalid, LakeError, as_lake_error
 from catalog.core.logs import correlation
 from catalog.formats import FileRejected, FormatLimits, detect, is_known, read_rows, unify
 from catalog.ingest.attempts import MAX_DEATHS, Attempts
-from catalog.ingest.commit import FileRows, Result, Versions, append_files, append_large_file, padded_bytes
+from catalog.ingest.commit import FileRows, Result, SourceVersions, append_files, append_large_file, padded_bytes
 from catalog.ingest.landed_object import DigestingStream, Gone, LandedObject
 from catalog.ingest.ledger import Ledger
 from catalog.ingest.media import read_media
@@ -253,7 +253,7 @@ class Ingest:
             return map(target.select_columns, self._rows(other, other.source.stream(self._limits), target))
 
         batches = read_again if held is None else lambda: map(target.select_columns, held)
-        versions = Versions(own, of_version, file.source.current_version)
+        versions = SourceVersions(own, of_version, file.source.current_version)
         return FileRows(own.token, outcome.source, outcome.rows, batches, versions)
 
     def _apply_results(self, files: Sequence[_File], results: dict[str, Result]) -> None:

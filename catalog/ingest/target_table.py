@@ -99,7 +99,7 @@ class TargetTable:
 
     def _load(self) -> TableVersion | None:
         try:
-            version = self._tables.catalogue.load(self.name)
+            version = self._tables.table_store.load(self.name)
         except NotFound:
             return None
         self.exists = True
@@ -111,7 +111,7 @@ class TargetTable:
         namespace = self.name.partition(".")[0]
         with translate_aws_errors(namespace):
             try:
-                self._tables.catalogue.catalog.load_namespace_properties(namespace)
+                self._tables.table_store.catalog.load_namespace_properties(namespace)
             except NoSuchNamespaceError:
                 raise FileRejected(f"there is no namespace {namespace!r}: create it, or correct the key") from None
 

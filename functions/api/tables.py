@@ -175,7 +175,7 @@ def delete_rows(t: Name, which: DeleteIn) -> Response[Any]:
 def _check_cells(table: str, rows: int) -> None:
     """Invalid if the rows would take too much memory in the table: a column that a row lacks takes as much as a value.
     Costs no request that the write does not make."""
-    columns = len(lake().tables.catalogue.cached(table).schema.fields) if rows > SURE_ROWS else 1
+    columns = len(lake().tables.table_store.cached(table).schema.fields) if rows > SURE_ROWS else 1
     if rows * columns > MAX_CELLS:
         most = MAX_CELLS // columns
         raise Invalid(f"{rows} rows of {columns} columns are too many at once: send {most} or fewer", subject=table)
@@ -198,7 +198,7 @@ def described(name: str) -> TableOut:
         snapshot_id=None if table.snapshot_id is None else str(table.snapshot_id),
         committed_ms=table.committed_ms,
         needs_compaction=table.needs_compaction,
-        schema_version=lake().tables.catalogue.cached(name).metadata.current_schema_id,
+        schema_version=lake().tables.table_store.cached(name).metadata.current_schema_id,
         columns=[_column(column) for column in table.columns],
         snapshot_names={tag: str(snapshot) for tag, snapshot in table.tags.items()},
     )

@@ -28,6 +28,7 @@ from moto.s3.exceptions import S3ClientError, S3SignatureDoesNotMatchError
 from moto.s3.models import FakeBucket, FakeKey
 from moto.s3.responses import S3Response
 
+from infra.local.awslambda.functions import patch_functions
 from infra.local.sqs.queues import patch_queues
 
 _glue_updates = threading.Lock()
@@ -42,7 +43,9 @@ def harden_moto() -> None:
     _send_s3_event_records()
     _honour_tls_conditions()
     _check_put_digests()
+    _reject_notifications_to_fifo_queues()
     patch_queues()
+    patch_functions()
     _cache_botocore_models()
     _read_objects_without_copying()
 
@@ -168,6 +171,19 @@ def _honour_tls_conditions() -> None:
 def _denies_only_plain_http(statement: dict[str, Any]) -> bool:
     secure = statement.get("Condition", {}).get("Bool", {}).get("aws:SecureTransport")
     return statement["Effect"] == "Deny" and str(secure).lower() == "false"
+
+
+def _reject_notifications_to_fifo_queues() -> None:
+    """AWS: S3 sends no event notifications to a FIFO queue
+    (docs.aws.amazon.com/AmazonS3/latest/userguide/notification-how-to-event-types-and-destinations.html)."""
+    original = FakeBucket.set_notification_configuration
+
+    def set_notification_configuration(self: FakeBucket, notification_config: dict[str, Any] | None) -> None:
+        if '.fifo"' in json.dumps((notification_config or {}).get("QueueConfiguration")):
+            raise S3ClientError("InvalidArgument", "Unable to validate the following destination configurations")
+        original(self, notification_config)
+
+    FakeBucket.set_notification_configuration = set_notification_configuration
 
 
 def _check_put_digests() -> None:

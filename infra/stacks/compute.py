@@ -1,4 +1,4 @@
-"""The sequencer and ingest functions, their queues, the event bus, and the schedules of the sweep."""
+"""The sequencer and ingest functions, their queues, the event bus, and the schedule of the sweep."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from catalog.core import s3_layout
+from catalog.core.sequencer_queue import GROUP
 from catalog.core.settings import variable_of
 from infra.stacks.functions import LakeFunction
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
@@ -22,9 +23,6 @@ from infra.stage import Stage
 # EventBridge Scheduler retries a failed delivery this often, then sends it to the dead-letter queue.
 DELIVERY = scheduler.CfnSchedule.RetryPolicyProperty(maximum_event_age_in_seconds=3600, maximum_retry_attempts=10)
 
-SEND_MESSAGE = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
-"""Scheduler's universal target: a plain queue target has no delay."""
-
 
 class ComputeStack(Stack):
     def __init__(self, scope: Construct, id: str, *, stage: Stage, storage: StorageStack) -> None:
@@ -34,7 +32,13 @@ class ComputeStack(Stack):
         self.bus = events.EventBus(self, "Bus", event_bus_name=stage.resource("events"))
         self.bus.apply_removal_policy(RemovalPolicy.DESTROY)
         self.moved = WorkQueue(
-            self, "Moved", name=stage.resource("moved"), consumer_timeout=Duration.minutes(1), receives=50
+            # A message comes again at most every 30 seconds (functions/sequencer.py): a thousand receives are 8 hours.
+            self,
+            "Moved",
+            name=stage.resource("moved"),
+            consumer_timeout=Duration.minutes(1),
+            receives=1000,
+            fifo=True,
         )
         self.undelivered = dead_letters(self, "Undelivered", name=stage.resource("undelivered"))
         """The schedules' dead-letter queue."""
@@ -56,8 +60,11 @@ class ComputeStack(Stack):
         return {variable_of(field): value for field, value in fields.items()}
 
     def _sequencer(self) -> None:
-        """The only writer of the timeline. Two would fence each other, so its reserved concurrency is one.
+        """The only writer of the timeline. Two would fence each other, so its queue has one message group.
 
+        Lambda has one batch of a message group in flight at a time. A reserved concurrency of one would do the same,
+        but a new account has ten concurrent executions, none of which may be reserved
+        (docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html, services-sqs-scaling.html).
         It is in no VPC, so it reaches the witnesses of the stage over the internet without a NAT gateway.
         """
         policy = self._stage.witness_policy()
@@ -67,18 +74,20 @@ class ComputeStack(Stack):
             stage=self._stage,
             name="sequencer",
             extra="timeline",
-            environment={**self.settings(), **({variable_of("witnesses"): policy} if policy else {})},
+            environment={
+                **self.settings(),
+                variable_of("moved_dead_queue_url"): self.moved.dead_letters.queue_url,
+                **({variable_of("witnesses"): policy} if policy else {}),
+            },
             timeout=Duration.minutes(1),
             memory_mb=1024,
-            concurrency=1,
+            concurrency=None,
             key=self._storage.key,
         )
         sequencer.function.add_event_source(
-            # No batch window: its minimum is one second, and a landed file should be in the timeline within two.
-            # Messages that arrive during an invocation form the next batch anyway; without a window a batch has at
-            # most ten. Two is the lowest maximum concurrency that Lambda accepts: the second batch is throttled, and
-            # its messages are received again.
-            sources.SqsEventSource(self.moved.queue, batch_size=10, max_concurrency=2, report_batch_item_failures=True)
+            # Messages that arrive during an invocation form the next batch. A FIFO queue has no batch window, and ten
+            # messages in a batch at most.
+            sources.SqsEventSource(self.moved.queue, batch_size=10, report_batch_item_failures=True)
         )
         timeline = (s3_layout.TIMELINE, s3_layout.TIMELINE_STORE)
         # After a sweep it completes or aborts transactions whose writer died: until then their tables cannot commit.
@@ -92,7 +101,8 @@ class ComputeStack(Stack):
             # SlateDB's compaction deletes what it merged; partial tiles are deleted once fuller ones exist.
             delete=(*timeline, *recovery),
         )
-        self.moved.queue.grant_send_messages(sequencer.function)
+        for queue in (self.moved.queue, self.moved.dead_letters):
+            queue.grant_send_messages(sequencer.function)
         # Not `grant_read`: it would add this role to the key's policy, which is in the storage stack.
         sequencer.function.add_to_role_policy(
             iam.PolicyStatement(
@@ -142,32 +152,29 @@ class ComputeStack(Stack):
     def _sweep(self) -> None:
         """Makes the sequencer sweep every table on a schedule, so that a lost message only delays its leaf.
 
-        Two schedules, the second with a delay of half the interval: EventBridge Scheduler runs once a minute at most,
-        and a sweep that finds nothing costs a few requests.
+        Once in `sweep_minutes`: EventBridge Scheduler runs once a minute at most, and SQS refuses a delay for a single
+        message of a FIFO queue. The execution id makes each message another one for the queue's deduplication, and a
+        repeated delivery the same one.
         """
         role = iam.Role(self, "SweepRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
         self.moved.queue.grant_send_messages(role)
         self.undelivered.grant_send_messages(role)
-        minutes, sweep = self._stage.sweep_minutes, json.dumps({"kind": "sweep"})
-        delayed = {"QueueUrl": self.moved.queue.queue_url, "MessageBody": sweep, "DelaySeconds": min(900, minutes * 30)}
-        for construct, name, target, message in (
-            ("Sweep", "sweep", self.moved.queue.queue_arn, sweep),
-            ("SweepBetween", "sweep-between", SEND_MESSAGE, self.to_json_string(delayed)),
-        ):
-            scheduler.CfnSchedule(
-                self,
-                construct,
-                name=self._stage.resource(name),
-                schedule_expression=f"rate({minutes} minute{'s' * (minutes > 1)})",
-                flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-                target=scheduler.CfnSchedule.TargetProperty(
-                    arn=target,
-                    role_arn=role.role_arn,
-                    input=message,
-                    retry_policy=DELIVERY,
-                    dead_letter_config=self.dead_letter_config(),
-                ),
-            )
+        minutes = self._stage.sweep_minutes
+        scheduler.CfnSchedule(
+            self,
+            "Sweep",
+            name=self._stage.resource("sweep"),
+            schedule_expression=f"rate({minutes} minute{'s' * (minutes > 1)})",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=self.moved.queue.queue_arn,
+                role_arn=role.role_arn,
+                input=json.dumps({"kind": "sweep", "correlation_id": "<aws.scheduler.execution-id>"}),
+                sqs_parameters=scheduler.CfnSchedule.SqsParametersProperty(message_group_id=GROUP),
+                retry_policy=DELIVERY,
+                dead_letter_config=self.dead_letter_config(),
+            ),
+        )
 
     def dead_letter_config(self) -> scheduler.CfnSchedule.DeadLetterConfigProperty:
         return scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.undelivered.queue_arn)

@@ -10,7 +10,7 @@ from constructs import Construct
 from infra.stage import Stage
 
 # Services that publish to the alarm topic, which the key encrypts.
-PUBLISHERS = ("cloudwatch", "costalerts")
+PUBLISHERS = ("cloudwatch", "budgets")
 
 
 def lake_key(scope: Construct, stage: Stage, removal: RemovalPolicy) -> kms.Key:

@@ -17,6 +17,8 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from catalog.core import s3_layout
+from catalog.core.settings import variable_of
+from infra.job_workers import maximum_capacity, spark_conf
 from infra.stacks.compute import DELIVERY, ComputeStack
 from infra.stacks.functions import image_content
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
@@ -26,6 +28,7 @@ from infra.stage import ROOT, Stage
 from spark_jobs.releases import EMR_ICEBERG_JAR, RELEASE_LABEL
 
 CODE = "local:///opt/strandline/spark_jobs"
+UNFINISHED = ("FAILED", "CANCELLED")
 START_JOB_RUN = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
 
 
@@ -85,15 +88,18 @@ class JobsStack(Stack):
         )
         variables = {
             f"spark.{scope}.{name}": value
-            for name, value in self._compute.settings().items()
+            # EMR sets no region in a custom image, neither for the driver nor for its executors.
+            for name, value in {**self._compute.settings(), variable_of("region"): self.region}.items()
             for scope in ("emr-serverless.driverEnv", "executorEnv")
         }
         properties = {
             "spark.jars": EMR_ICEBERG_JAR,
             # Shuffle and spill go to EMR's serverless storage, not to worker disks.
             "spark.aws.serverlessStorage.enabled": "true",
+            **spark_conf(self._stage),
             **variables,
         }
+        capacity = maximum_capacity(self._stage)
         logs = emr.CfnApplication.S3MonitoringConfigurationProperty(
             log_uri=self._storage.bucket.s3_url_for_object(f"{s3_layout.JOBS}logs/")
         )
@@ -108,7 +114,9 @@ class JobsStack(Stack):
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=15
             ),
-            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(cpu="64 vCPU", memory="512 GB"),
+            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
+                cpu=f"{capacity.vcpus} vCPU", memory=f"{capacity.memory_gb} GB"
+            ),
             image_configuration=emr.CfnApplication.ImageConfigurationInputProperty(image_uri=image.image_uri),
             monitoring_configuration=emr.CfnApplication.MonitoringConfigurationProperty(
                 s3_monitoring_configuration=logs
@@ -149,8 +157,10 @@ class JobsStack(Stack):
         return role
 
     def _failures(self) -> None:
-        """Sends every failed job run to a dead-letter queue, which has an alarm.
+        """Sends every job run that did not end well to a dead-letter queue, which has an alarm.
 
+        A run that EMR ended because its time was over is CANCELLED, like one that a person cancelled
+        (docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/job-states.html).
         Uses EventBridge because the dimensions of EMR's CloudWatch metrics change between releases.
         """
         failed = dead_letters(self, "Failed", name=self._stage.resource("jobs-dead"))
@@ -161,7 +171,7 @@ class JobsStack(Stack):
             event_pattern=events.EventPattern(
                 source=["aws.emr-serverless"],
                 detail_type=["EMR Serverless Job Run State Change"],
-                detail={"applicationId": [self.application.attr_application_id], "state": ["FAILED"]},
+                detail={"applicationId": [self.application.attr_application_id], "state": list(UNFINISHED)},
             ),
             targets=[targets.SqsQueue(failed)],
         )

@@ -1,4 +1,4 @@
-"""Alarms for what an operator must act on, a dashboard, and a cost anomaly monitor.
+"""Alarms for what an operator must act on, a dashboard, and a budget.
 
 Alarms refer to functions and queues by the names of `Stage.resource`; a test checks that the other stacks create them.
 """
@@ -6,32 +6,39 @@ Alarms refer to functions and queues by the names of `Stage.resource`; a test ch
 from __future__ import annotations
 
 from aws_cdk import Duration, Stack
-from aws_cdk import aws_ce as ce
+from aws_cdk import aws_budgets as budgets
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from catalog.core import metrics
 from infra.stacks.encryption import PUBLISHERS
+from infra.stacks.replica import REPLICATION_RULE, bucket_name
 from infra.stage import Stage
 
 FUNCTIONS = ("ingest", "sequencer", "api", "public")
-QUEUES = ("landed", "moved")
+# A burst is throttled for a moment, and retried; one that lasts needs a larger quota.
+THROTTLES = 50
+REPLICATION_LAG_S = 3600
+QUEUES = {"landed": "", "moved": ".fifo"}
+"""The work queues, and how their names end."""
 FIVE_MINUTES = Duration.minutes(5)
 # A message waits at most for the next batch; after ten minutes the function is not receiving any.
 OLDEST_MESSAGE_S = 600
 # Ten commits a second, for the five minutes that garbage is kept, make three thousand.
 WAL_FILES = 10_000
-ANOMALY_DOLLARS = 10
 
 
 class ObserveStack(Stack):
-    def __init__(self, scope: Construct, id: str, *, stage: Stage, api_id: str, key: kms.IKey | None) -> None:
+    def __init__(
+        self, scope: Construct, id: str, *, stage: Stage, api_id: str, key: kms.IKey | None, bucket: s3.IBucket
+    ) -> None:
         super().__init__(scope, id)
-        self._key = key
+        self._key, self._bucket = key, bucket
         self._stage, self._api_id = stage, api_id
         self.topic = self._topic()
         self._alarms: list[cloudwatch.Alarm] = []
@@ -39,8 +46,11 @@ class ObserveStack(Stack):
         self._queues()
         self._api()
         self._lake()
+        if stage.replica_region:
+            self._replication()
         self._dashboard()
-        self._bill()
+        if stage.budget_dollars:
+            self._bill(stage.budget_dollars)
 
     def _topic(self) -> sns.Topic:
         """The topic of all alarms. It has no subscription: the operator subscribes a mailbox or a pager."""
@@ -61,14 +71,20 @@ class ObserveStack(Stack):
         for name in FUNCTIONS:
             self._alarm(
                 f"{name.capitalize()}Errors",
-                f"{name} raised an error that it did not answer for",
+                f"{name} raised an error that it did not answer for, or ran out of time",
                 self._of_function(name, "Errors", "Sum"),
                 threshold=1,
             )
+            self._alarm(
+                f"{name.capitalize()}Throttles",
+                f"{name} was throttled: the account's concurrent executions are used up",
+                self._of_function(name, "Throttles", "Sum"),
+                threshold=THROTTLES,
+            )
 
     def _queues(self) -> None:
-        for name in QUEUES:
-            queue = self._stage.resource(name)
+        for name, suffix in QUEUES.items():
+            queue, dead = self._stage.resource(name) + suffix, self._stage.resource(f"{name}-dead") + suffix
             self._alarm(
                 f"{name.capitalize()}Age",
                 f"messages wait in {queue}: its function does not keep up, or does not run",
@@ -78,14 +94,15 @@ class ObserveStack(Stack):
             self._alarm(
                 f"{name.capitalize()}Dead",
                 f"messages of {queue} were given up: see `strandline ingest redrive`, or the function's log",
-                self._of_queue(f"{queue}-dead", "ApproximateNumberOfMessagesVisible", "Maximum"),
+                self._of_queue(dead, "ApproximateNumberOfMessagesVisible", "Maximum"),
                 threshold=1,
             )
 
         failed = self._stage.resource("jobs-dead")
         self._alarm(
             "JobsFailed",
-            f"job runs failed: {failed} says which, `strandline job show` and `job logs` why",
+            f"job runs failed, were cancelled or ran out of time: {failed} says which, `strandline job show` and `job "
+            "logs` why",
             self._of_queue(failed, "ApproximateNumberOfMessagesVisible", "Maximum"),
             threshold=1,
         )
@@ -134,6 +151,21 @@ class ObserveStack(Stack):
             threshold=1,
         )
 
+    def _replication(self) -> None:
+        self._alarm(
+            "ReplicationLag",
+            f"objects wait to be replicated to {self._stage.replica_region} (seconds of the oldest)",
+            self._metric(
+                "AWS/S3",
+                "ReplicationLatency",
+                "Maximum",
+                SourceBucket=self._bucket.bucket_name,
+                DestinationBucket=bucket_name(self, self._stage),
+                RuleId=REPLICATION_RULE,
+            ),
+            threshold=REPLICATION_LAG_S,
+        )
+
     def _api(self) -> None:
         self._alarm("ApiFailures", "the API answered 5xx", self._of_api("5xx", "Sum"), threshold=5)
         self._alarm("ApiLatency", "the API is slow (p99, ms)", self._of_api("Latency", "p99"), threshold=10_000)
@@ -149,7 +181,10 @@ class ObserveStack(Stack):
         dashboard.add_widgets(
             self._graph(
                 "Oldest message",
-                [self._of_queue(self._stage.resource(n), "ApproximateAgeOfOldestMessage", "Maximum") for n in QUEUES],
+                [
+                    self._of_queue(self._stage.resource(name) + suffix, "ApproximateAgeOfOldestMessage", "Maximum")
+                    for name, suffix in QUEUES.items()
+                ],
             ),
             self._graph(
                 "API requests", [self._of_api("Count", "Sum"), self._of_api("4xx", "Sum"), self._of_api("5xx", "Sum")]
@@ -163,26 +198,36 @@ class ObserveStack(Stack):
             self._graph("From commit to leaf, ms", [self._of_lake("sequencer", metrics.LAG, "Maximum")]),
         )
 
-    def _bill(self) -> None:
-        """Cost Anomaly Detection for every service of the account; anomalies are published to the topic."""
-        monitor = ce.CfnAnomalyMonitor(
+    def _bill(self, dollars: int) -> None:
+        """A budget for what has the stage's tags, published to the topic at 80% and when it is forecast to be exceeded.
+
+        Not a cost anomaly monitor: an account has one of the kind that watches services, and a new account's is AWS's
+        own (docs.aws.amazon.com/cost-management/latest/userguide/getting-started-ad.html).
+        """
+        subscriber = budgets.CfnBudget.SubscriberProperty(subscription_type="SNS", address=self.topic.topic_arn)
+        limits = {"ACTUAL": 80, "FORECASTED": 100}
+        budgets.CfnBudget(
             self,
-            "Bill",
-            monitor_name=self._stage.resource("bill"),
-            monitor_type="DIMENSIONAL",
-            monitor_dimension="SERVICE",
-        )
-        ce.CfnAnomalySubscription(
-            self,
-            "BillAlarm",
-            subscription_name=self._stage.resource("bill"),
-            frequency="IMMEDIATE",
-            monitor_arn_list=[monitor.ref],
-            subscribers=[ce.CfnAnomalySubscription.SubscriberProperty(type="SNS", address=self.topic.topic_arn)],
-            threshold_expression=(
-                '{"Dimensions":{"Key":"ANOMALY_TOTAL_IMPACT_ABSOLUTE","MatchOptions":["GREATER_THAN_OR_EQUAL"],'
-                f'"Values":["{ANOMALY_DOLLARS}"]}}}}'
+            "Budget",
+            budget=budgets.CfnBudget.BudgetDataProperty(
+                budget_name=self._stage.resource("budget"),
+                budget_type="COST",
+                time_unit="MONTHLY",
+                budget_limit=budgets.CfnBudget.SpendProperty(amount=dollars, unit="USD"),
+                cost_filters={"TagKeyValue": [f"user:stage${self._stage.name}"]},
             ),
+            notifications_with_subscribers=[
+                budgets.CfnBudget.NotificationWithSubscribersProperty(
+                    notification=budgets.CfnBudget.NotificationProperty(
+                        comparison_operator="GREATER_THAN",
+                        notification_type=kind,
+                        threshold=percent,
+                        threshold_type="PERCENTAGE",
+                    ),
+                    subscribers=[subscriber],
+                )
+                for kind, percent in limits.items()
+            ],
         )
 
     def _alarm(self, id: str, description: str, metric: cloudwatch.Metric, *, threshold: float) -> None:

@@ -10,6 +10,8 @@ from constructs import Construct
 
 from infra.stage import Stage
 
+REPLICATION_RULE = "lake"
+
 
 class ReplicaStack(Stack):
     """Deployed to the other region before the storage stack, which refers to the bucket and its key by name.
@@ -63,7 +65,8 @@ def replicate(stack: Stack, bucket: s3.Bucket, key: kms.Key | None, stage: Stage
         (read, bucket.arn_for_objects("*")),
         (["s3:ReplicateObject", "s3:ReplicateTags"], f"{replica}/*"),
     ]
-    destination: dict[str, object] = {"bucket": replica}
+    # S3 publishes a rule's metrics only if they are turned on; they are billed like custom metrics.
+    destination: dict[str, object] = {"bucket": replica, "metrics": s3.CfnBucket.MetricsProperty(status="Enabled")}
     criteria = None
     if key is not None:
         alias = stack.format_arn(
@@ -93,6 +96,7 @@ def replicate(stack: Stack, bucket: s3.Bucket, key: kms.Key | None, stage: Stage
         role=role.role_arn,
         rules=[
             s3.CfnBucket.ReplicationRuleProperty(
+                id=REPLICATION_RULE,
                 status="Enabled",
                 priority=1,
                 filter=s3.CfnBucket.ReplicationRuleFilterProperty(prefix=""),

@@ -78,7 +78,8 @@ class StorageStack(Stack):
             removal_policy=self._removal,
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
-                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30)),
+                # A delete marker without versions behind it has no use, and slows down every listing.
+                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30), expired_object_delete_marker=True),
                 s3.LifecycleRule(prefix=s3_layout.REQUESTS, expiration=Duration.days(s3_layout.REQUEST_DAYS)),
                 s3.LifecycleRule(prefix=s3_layout.RESULTS, expiration=Duration.days(1)),
                 s3.LifecycleRule(prefix=s3_layout.HISTORY, expiration=Duration.days(90)),

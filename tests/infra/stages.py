@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
 from infra.app import build_app
 from infra.local.assembly import Template, synthesise
+from infra.stage import ROOT
 
 Resources = dict[str, dict[str, Any]]
 STAGES = ("dev", "prod")
@@ -15,6 +17,12 @@ STAGES = ("dev", "prod")
 @cache
 def templates(stage: str) -> tuple[Template, ...]:
     return tuple(synthesise(lambda context, out: build_app({**context, "stage": stage}, out)))
+
+
+def synthesise_dev(**changed: Any) -> tuple[Template, ...]:
+    """The templates of the dev stage with other settings."""
+    settings = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]["dev"] | changed
+    return tuple(synthesise(lambda context, out: build_app({**context, "stages": {"dev": settings}}, out)))
 
 
 @cache

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from catalog.core.sequencer_queue import GROUP
+from infra.local.quotas import NEW_ACCOUNT
 from infra.reasons import UNRESERVED, unexplained
 from tests.infra.stages import STAGES, listed, of_type, resources, templates, text_of
 
@@ -69,7 +71,22 @@ class TestFunctions:
             assert "ReservedConcurrentExecutions" in properties or UNRESERVED[name]
 
     def test_the_sequencer_is_alone(self, stage: str) -> None:
-        assert functions(stage)["sequencer"]["ReservedConcurrentExecutions"] == 1
+        """By its queue: Lambda has one batch of a FIFO queue's message group in flight."""
+        (queue,) = [q for q in of_type(stage, "AWS::SQS::Queue").values() if q["QueueName"].endswith("-moved.fifo")]
+        assert queue["FifoQueue"] is True
+        (sweep,) = [s for name, s in of_type(stage, "AWS::Scheduler::Schedule").items() if "Sweep" in name]
+        assert sweep["Target"]["SqsParameters"] == {"MessageGroupId": GROUP}
+
+    def test_a_new_account_can_have_them(self, stage: str) -> None:
+        """It has ten concurrent executions and may reserve none; ingestion leaves some for the others."""
+        for name, properties in functions(stage).items():
+            assert "ReservedConcurrentExecutions" not in properties, name
+        limits = [
+            mapping["ScalingConfig"]["MaximumConcurrency"]
+            for mapping in of_type(stage, "AWS::Lambda::EventSourceMapping").values()
+            if "ScalingConfig" in mapping
+        ]
+        assert sum(limits) <= NEW_ACCOUNT.lambda_concurrency // 2
 
     def test_its_environment_names_no_secret_and_is_encrypted_with_the_lakes_key_where_there_is_one(
         self, stage: str
@@ -143,7 +160,7 @@ class TestWhatKeepsBytes:
         assert queues
         for name, queue in queues.items():
             assert queue.get("SqsManagedSseEnabled") or "KmsMasterKeyId" in queue, name
-            dead = queue["QueueName"].endswith(("-dead", "-undelivered"))
+            dead = queue["QueueName"].removesuffix(".fifo").endswith(("-dead", "-undelivered"))
             assert ("RedrivePolicy" in queue) != dead, name
             assert not dead or queue["MessageRetentionPeriod"] == 14 * 24 * 3600, name
 

@@ -106,7 +106,7 @@ def test_alarms_watch_what_is_there(stage: str) -> None:
             watched.setdefault(dimension["Name"], set()).add(text_of(dimension["Value"]))
     assert watched["FunctionName"] == functions
     assert watched["QueueName"] == queues
-    assert {f"strandline-{stage}-{name}" for name in QUEUES} < queues
+    assert {f"strandline-{stage}-{name}{suffix}" for name, suffix in QUEUES.items()} < queues
     assert watched["service"] == {"ingest", "sequencer"} and watched["stage"] == {stage}
 
 

@@ -33,10 +33,13 @@ class Cloud:
                     "properties": {
                         "spark.jars": EMR_ICEBERG_JAR,
                         "spark.driver.memory": "14g",
+                        "spark.dynamicAllocation.initialExecutors": "1",
+                        "spark.dynamicAllocation.maxExecutors": "1",
                         "spark.strandline.application": "a",
                         "spark.strandline.run": "a",
                         "spark.strandline.submit": "a",
                         f"{variable}STRANDLINE_BUCKET": bucket,
+                        f"{variable}AWS_REGION": endpoint.region,
                     },
                 }
             ],

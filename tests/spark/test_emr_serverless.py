@@ -49,7 +49,7 @@ def test_a_job_writes_a_table(cloud: Cloud, iceberg: Catalog, namespace: str) ->
         "3",
         name="write rows",
         executionTimeoutMinutes=LONG,
-        parameters="--conf spark.strandline.submit='s p' --executor-memory 4g "
+        parameters="--conf spark.strandline.submit='s p' --executor-memory 8g "
         "--conf spark.emr-serverless.driverEnv.GREETING=hello",
         configurationOverrides={
             "applicationConfiguration": [

@@ -139,6 +139,7 @@ def test_a_session_writes_to_memory_only_and_leaves_nothing(settings: Settings, 
     strace = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=%file", "-o", str(trace)]
     traced = strace if shutil.which("strace") else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "STRANDLINE_BUCKET": settings.bucket}
+    environment["AWS_REGION"] = settings.region
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(
         [*traced, sys.executable, "-c", SHORT_SESSION],

@@ -36,7 +36,9 @@ def provision(server: ApiServer, signer: Ed25519Signer, *, queue: bool) -> dict[
         **server.endpoint.environment("person"),
     }
     if queue:
-        url = client("sqs", "person").create_queue(QueueName=f"moved-{suffix}")["QueueUrl"]
+        url = client("sqs", "person").create_queue(
+            QueueName=f"moved-{suffix}.fifo", Attributes={"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        )["QueueUrl"]
         variables["STRANDLINE_MOVED_QUEUE_URL"] = url
     return variables
 

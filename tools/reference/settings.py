@@ -1,11 +1,11 @@
-"""The page of the settings: each variable, its allowed values, and its defaults by stage and function."""
+"""The page of the settings: each variable, its allowed values, and its defaults, also by function."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from catalog import Settings
-from catalog.core.settings import BASE, FUNCTIONS, PREFIX, STAGES, variable_of
+from catalog.core.settings import FUNCTIONS, PREFIX, variable_of
 from strandline.embedded import DEFAULT_PORT
 from strandline.endpoints import ENDPOINT, TOKEN
 from tools.reference.markdown import code, paragraph, table
@@ -26,15 +26,12 @@ def page() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         schema = properties[name]
-        default = "" if name in BASE or field.is_required() else field.get_default()
-        required = "required" if field.is_required() and name not in BASE else ""
-        value = BASE.get(name, default)
-        shown = required if required else code(str(value)) if value not in (None, "", {}) else ""
+        value = None if field.is_required() else field.get_default()
+        shown = "required" if field.is_required() else code(str(value)) if value not in (None, "", {}) else ""
         rows.append((code(variable_of(name)), field.description or "", _allowed(schema), shown))
     lines += table(("variable", "what it is", "allowed", "default"), rows)
-    lines += ["## By stage and by function", "", "These override the defaults; the environment overrides them.", ""]
-    layers = [(f"stage `{stage}`", values) for stage, values in STAGES.items()]
-    layers += [(f"function `{function}`", values) for function, values in FUNCTIONS.items()]
+    lines += ["## By function", "", "These override the defaults; the environment overrides them.", ""]
+    layers = [(f"function `{function}`", values) for function, values in FUNCTIONS.items()]
     lines += table(
         ("where", "variable", "value"),
         [

@@ -215,10 +215,10 @@ class Binder:
         )
 
     def _bind_snapshot(self, name: str, snapshot_id: int | None, proven: AsOf | None) -> BoundTable:
-        version = self._tables.catalogue.cached(name)
+        version = self._tables.table_store.cached(name)
         match = self._find(version, snapshot_id, proven)
         if match is None:
-            version = self._tables.catalogue.load(name)
+            version = self._tables.table_store.load(name)
             match = self._find(version, snapshot_id, proven)
         if match is None:
             raise NotFound(
@@ -248,7 +248,7 @@ class Binder:
         """The ids of a metadata file's schemas, by the schema digest that leaves state."""
         ids = self._schema_ids_by_location.get(version.location)
         if ids is None:
-            metadata = MetadataFile.read(version.location, self._tables.catalogue.io)
+            metadata = MetadataFile.read(version.location, self._tables.table_store.io)
             ids = {digest: schema_id for schema_id, digest in metadata.schemas.items()}
             if len(self._schema_ids_by_location) > MAX_CACHED_SCHEMA_IDS:
                 self._schema_ids_by_location = {}
@@ -268,7 +268,7 @@ class Binder:
             if key in self._statistics:
                 self._statistics.move_to_end(key)
                 return self._statistics[key]
-        live = LiveFiles.of(self._tables.catalogue.io, self._tables.committer.manifests, snapshot, version.name)
+        live = LiveFiles.of(self._tables.table_store.io, self._tables.committer.manifests, snapshot, version.name)
         statistics = FileStatistics(live.data, live.manifests, version.metadata.specs())
         with self._lock:
             self._statistics[key] = statistics
@@ -291,7 +291,7 @@ class Binder:
 
     def _load(self, name: str, caller: QueryCaller | None) -> TableVersion:
         try:
-            return self._tables.catalogue.load(name)
+            return self._tables.table_store.load(name)
         except NotFound:
             raise self._table_not_found(name, caller) from None
 

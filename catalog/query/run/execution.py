@@ -32,8 +32,8 @@ class Execution:
 
     def __init__(self, tables: Tables, timeline: Callable[[], Timeline], attestations: Attestations) -> None:
         self._timeline, self._attestations = timeline, attestations
-        self._store = tables.catalogue.io.store
-        self._reader = RelationReader(SmallObjects(self._store), tables.catalogue.io, Footers())
+        self._store = tables.table_store.io.store
+        self._reader = RelationReader(SmallObjects(self._store), tables.table_store.io, Footers())
         self._pool = ThreadPoolExecutor(PARALLEL_LOADS, thread_name_prefix="relations")
 
     def run(

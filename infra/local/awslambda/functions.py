@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moto.awslambda.exceptions import UnknownFunctionException
-from moto.awslambda.models import ImageConfig, LambdaFunction
+from moto.awslambda.exceptions import InvalidParameterValueException, UnknownFunctionException
+from moto.awslambda.models import ImageConfig, LambdaBackend, LambdaFunction
 from moto.awslambda.utils import get_backend
 
 from infra.local.awslambda.invocation import FunctionNotFound
 from infra.local.endpoint import Endpoint
+from infra.local.quotas import UNRESERVED_MINIMUM, quotas
 
 
 class NoHandlerError(ValueError):
@@ -102,9 +103,26 @@ def patch_functions() -> None:
         # ListFunctions deep-copies each function with all its log lines, while workers append more.
         return copy.copy(self)
 
+    LambdaBackend.put_function_concurrency = _put_function_concurrency
     LambdaFunction.__init__ = initialise
     LambdaFunction.update_configuration = update_configuration
     LambdaFunction.__deepcopy__ = copy_shallow
+
+
+def _put_function_concurrency(self: LambdaBackend, function_name: str, reserved_concurrency: str) -> str:
+    """AWS: 100 executions stay unreserved, or all of an account that has fewer
+    (docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html)."""
+    limit = quotas().lambda_concurrency
+    others = [f for f in self.list_functions() if f.reserved_concurrency and f.function_name != function_name]
+    reserved = int(reserved_concurrency) + sum(int(function.reserved_concurrency) for function in others)
+    minimum = min(UNRESERVED_MINIMUM, limit)
+    if limit - reserved < minimum:
+        raise InvalidParameterValueException(
+            "Specified ReservedConcurrentExecutions for function decreases account's UnreservedConcurrentExecution "
+            f"below its minimum value of [{minimum}]."
+        )
+    self.get_function(function_name).reserved_concurrency = reserved_concurrency
+    return reserved_concurrency
 
 
 def _store_dropped_fields(self: Any, spec: dict[str, Any]) -> None:

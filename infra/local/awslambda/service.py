@@ -18,6 +18,7 @@ from infra.local.awslambda.runtime_api import Task
 from infra.local.awslambda.workers import Spawner, Worker, new_trace_id
 from infra.local.endpoint import Endpoint
 from infra.local.faults import Action, disconnect
+from infra.local.quotas import quotas
 from infra.local.requests import Request
 
 _KEPT_LINES = 2000
@@ -27,7 +28,8 @@ class LambdaService:
     """Runs the functions deployed at `endpoint`, from `start` to `stop`, in worker processes started on demand.
 
     A function has at most `min(reserved concurrency, max_workers)` workers. Callers wait for a free worker where AWS
-    would scale out; where AWS would throttle, callers with `wait=False` are throttled. `retry_delays` replace the
+    would scale out; where AWS would throttle, by a reservation or by the account's quota, callers with `wait=False` are
+    throttled. `retry_delays` replace the
     minutes that Lambda waits before it retries a failed asynchronous event.
     """
 
@@ -153,6 +155,8 @@ class LambdaService:
         with self._changed:
             while not self._stopping:
                 workers = self._workers[function.name]
+                if reserved is None and not wait and self._busy() >= quotas().lambda_concurrency:
+                    raise Throttled(f"the account already runs {quotas().lambda_concurrency} events")
                 for worker in [worker for worker in workers if not worker.busy]:
                     if worker.alive and worker.function == function:
                         worker.busy = True
@@ -164,6 +168,9 @@ class LambdaService:
                     raise Throttled(f"{function.name} already runs {len(workers)} of {reserved} events")
                 self._changed.wait()
         raise Stopped(f"the embedded cloud stopped before {function.name} could run")
+
+    def _busy(self) -> int:
+        return sum(worker.busy for workers in self._workers.values() for worker in workers)
 
     def _add(self, function: Function) -> Worker:
         worker = Worker(

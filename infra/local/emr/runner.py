@@ -22,9 +22,11 @@ from moto.core.utils import utcnow
 from moto.emrserverless.models import Application, JobRun
 
 from infra.local.emr import api as emr_api
+from infra.local.emr.capacity import Capacity
 from infra.local.emr.driver import Driver, last_error
 from infra.local.emr.submit import NotRunnable, plan
 from infra.local.endpoint import Endpoint
+from infra.local.quotas import quotas
 from spark_jobs.session import scratch_directory
 
 _MAX_STATE_DETAILS = 256  # the API's limit
@@ -129,6 +131,7 @@ class JobRunner:
             with self._lock:
                 if run.cancelled:
                     return "CANCELLED", run.cancelled
+                self._take_capacity(run, submission.capacity)
                 run.driver = Driver(submission)
                 self._enter(run, "RUNNING")
                 job.started_at = job.updated_at
@@ -138,6 +141,18 @@ class JobRunner:
             return "SUCCESS", ""
         error = last_error(run.driver.stderr.text())
         return "FAILED", f"Job failed with exit code {code}. Last exception: {error}"
+
+    def _take_capacity(self, run: _Run, capacity: Capacity) -> None:
+        """AWS: the vCPUs of all workers of an account have a quota. Raises NotRunnable if the run does not fit."""
+        quota = quotas().emr_vcpus
+        used = sum(other.vcpus for other in self._runs.values() if other.job.state not in _FINAL_STATES)
+        run.vcpus = capacity.vcpus(quota)
+        if used + run.vcpus > quota:
+            needed, run.vcpus = run.vcpus, 0
+            raise NotRunnable(
+                f"the run may grow to {needed} vCPU, other runs have {used}, and the account's quota is {quota}: limit "
+                "spark.dynamicAllocation.maxExecutors"
+            )
 
     def _watch(self, run: _Run, driver: Driver) -> int | None:
         assert run.started is not None
@@ -204,6 +219,7 @@ class _Run:
         self.history: list[str] = []
         self.started: float | None = None
         self.driver: Driver | None = None
+        self.vcpus = 0
         self.cancelled = ""
         self.grace_s = _GRACE_SECONDS
 

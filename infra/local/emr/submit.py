@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlparse
 
+from infra.local.emr.capacity import Capacity, UnsupportedSize, capacity_of
 from infra.local.endpoint import Endpoint
 from spark_jobs import session
 
 IMAGE_ROOT = "/opt/strandline"  # where the deployed image keeps the checkout
 DRIVER_ENV = "spark.emr-serverless.driverEnv."
 
-# Worker sizes and features of the service, which are ignored on this machine.
+# Worker sizes and features of the service. The sizes count for the account's quota; nothing else of them is used here.
 _SERVICE_ONLY = re.compile(
     r"spark\.(emr-serverless\.|aws\.|dynamicAllocation\.|executor\.|driver\.(memory|cores|host|bindAddress)|master$)"
 )
@@ -35,6 +36,12 @@ _SERVICE_ONLY_OPTIONS = (
     "executor-cores",
     "num-executors",
 )
+_SIZE_OPTIONS = {
+    "driver-memory": "spark.driver.memory",
+    "driver-cores": "spark.driver.cores",
+    "executor-memory": "spark.executor.memory",
+    "executor-cores": "spark.executor.cores",
+}
 _FILE_OPTIONS = ("py-files", "files", "jars", "archives")
 _IMAGE_JARS = "/usr/share/aws/"
 
@@ -52,6 +59,7 @@ class Submission:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path
+    capacity: Capacity
 
 
 def plan(
@@ -70,6 +78,10 @@ def plan(
         raise NotRunnable("the embedded cloud runs only sparkSubmit job drivers, not Hive")
     options = _parse(spark.get("sparkSubmitParameters") or "")
     requested_conf = {key: value for layer in (*defaults, options.conf) for key, value in layer.items()}
+    try:
+        capacity = capacity_of(requested_conf)
+    except UnsupportedSize as error:
+        raise NotRunnable(str(error)) from None
     files = _Files(endpoint, principal, scratch)
     script = files.local(spark["entryPoint"], "entry point")
     if script.suffix != ".py":
@@ -88,7 +100,7 @@ def plan(
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME") if name in os.environ},
         **session.local_environment(scratch),
-        **endpoint.environment(principal),
+        **_sdk_environment(endpoint, principal),
         **{key.removeprefix(DRIVER_ENV): value for key, value in requested_conf.items() if key.startswith(DRIVER_ENV)},
         "PYTHONPATH": os.pathsep.join(map(str, python_path)),
         "PYTHONUNBUFFERED": "1",
@@ -96,7 +108,14 @@ def plan(
         "PYSPARK_SUBMIT_ARGS": shlex.join([*submit, "pyspark-shell"]),
     }
     command = (sys.executable, str(script), *map(str, spark.get("entryPointArguments") or ()))
-    return Submission(command, environment, scratch)
+    return Submission(command, environment, scratch, capacity)
+
+
+def _sdk_environment(endpoint: Endpoint, principal: str) -> dict[str, str]:
+    """Address and credentials, as from the role. EMR promises a job no region: an image of our own gets what the
+    application's driverEnv names (docs/emulators.md)."""
+    variables = endpoint.environment(principal)
+    return {name: value for name, value in variables.items() if name not in ("AWS_REGION", "AWS_DEFAULT_REGION")}
 
 
 def _conf(requested_conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -132,6 +151,9 @@ def _parse(parameters: str) -> _Options:
     except ValueError as error:
         raise NotRunnable(f"sparkSubmitParameters: {error}") from None
     conf = {}
+    for option, key in _SIZE_OPTIONS.items():
+        if value := arguments[option.replace("-", "_")]:
+            conf[key] = value
     for setting in arguments["conf"]:
         key, equals, value = setting.partition("=")
         if not equals:

@@ -64,6 +64,8 @@ def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, Any]:
                 parameters["ID"] = value
             case "ExpirationInDays":
                 parameters["Expiration"] = {"Days": int(value)}
+            case "ExpiredObjectDeleteMarker":
+                parameters["Expiration"] = {"ExpiredObjectDeleteMarker": value in (True, "true")}
             case "NoncurrentVersionExpiration":
                 parameters[name] = {"NoncurrentDays": int(value["NoncurrentDays"])}
             case "AbortIncompleteMultipartUpload":

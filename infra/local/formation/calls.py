@@ -8,7 +8,7 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from infra.local.endpoint import REGION
+from infra.local.endpoint import ACCOUNT, REGION
 from infra.local.formation.resource import Properties, State
 
 
@@ -36,6 +36,13 @@ def camel(value: Any) -> Any:
 def create_database(client: Any, properties: Properties) -> Mapping[str, Any]:
     client.create_database(DatabaseInput=properties["DatabaseInput"])
     return {"Name": properties["DatabaseInput"]["Name"]}
+
+
+def create_budget(client: Any, properties: Properties) -> Mapping[str, Any]:
+    budget = {key: value for key, value in properties["Budget"].items() if key not in ("CostFilters", "BudgetLimit")}
+    limit = {key: str(value) for key, value in properties["Budget"]["BudgetLimit"].items()}
+    client.create_budget(AccountId=ACCOUNT, Budget={**budget, "BudgetLimit": limit})
+    return {"AccountId": ACCOUNT, "BudgetName": budget["BudgetName"]}
 
 
 def create_bucket_policy(client: Any, properties: Properties) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from infra.local.formation.calls import (
     create_alarm,
     create_application,
     create_bucket_policy,
+    create_budget,
     create_dashboard,
     create_database,
     create_domain,
@@ -31,8 +32,6 @@ from infra.local.formation.resource import ApiType
 OPAQUE = frozenset(
     {
         "AWS::CDK::Metadata",
-        "AWS::CE::AnomalyMonitor",  # the embedded cloud has no bill
-        "AWS::CE::AnomalySubscription",
         "AWS::LakeFormation::Resource",  # moto enforces no permissions
     }
 )
@@ -91,6 +90,14 @@ TYPES: tuple[ApiType, ...] = (
         identity=("DashboardNames",),
         name="DashboardName",
         ref="Name",
+    ),
+    ApiType(
+        "AWS::Budgets::Budget",
+        "budgets",
+        create_budget,
+        delete="delete_budget",
+        identity=("AccountId", "BudgetName"),
+        ref="BudgetName",
     ),
     ApiType("AWS::Glue::Database", "glue", create_database, delete="delete_database", identity=("Name",)),
     ApiType(

@@ -65,7 +65,9 @@ class Stage:
 
     def __init__(self, world: IngestWorld) -> None:
         self.world = world
-        self.queue = world.client("sqs").create_queue(QueueName=world.namespace)["QueueUrl"]
+        self.queue = world.client("sqs").create_queue(
+            QueueName=f"{world.namespace}.fifo", Attributes={"FifoQueue": "true"}
+        )["QueueUrl"]
         self.numbers = list[int]()
         self.run(self.files(0))
 

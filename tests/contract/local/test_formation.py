@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.assembly import Template, deploy, resources
+from infra.local.quotas import RAISED, account_with
 from infra.local.server import ApiServer
 
 
@@ -114,14 +115,16 @@ def test_an_image_function_keeps_its_command_and_concurrency(server: ApiServer) 
         },
     }
     client = server.endpoint.client("lambda")
-    stack(server, "function", Role=role, Function=function)
+    with account_with(RAISED):
+        stack(server, "function", Role=role, Function=function)
     deployed = client.get_function(FunctionName="image")
     assert deployed["Configuration"]["ImageConfigResponse"]["ImageConfig"]["Command"] == ["functions.sequencer.handler"]
     assert deployed["Configuration"]["Timeout"] == 42
     assert deployed["Concurrency"]["ReservedConcurrentExecutions"] == 1
 
     function["Properties"]["Timeout"] = 43
-    stack(server, "function", Role=role, Function=function)
+    with account_with(RAISED):
+        stack(server, "function", Role=role, Function=function)
     assert client.get_function(FunctionName="image")["Configuration"]["Timeout"] == 43
 
     server.endpoint.client("cloudformation").delete_stack(StackName="function")

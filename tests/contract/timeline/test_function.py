@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -77,6 +77,60 @@ def test_a_batch_is_served_and_only_the_bad_message_comes_again(deployed: World)
     assert deployed.published().head().checkpoint.size == 2
 
 
+class TestTheQueueIsHeldUpByNobody:
+    """It is a FIFO queue with one group: while a refused message is invisible, nothing else is delivered."""
+
+    @pytest.fixture
+    def dead_letters(self, deployed: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+        sqs = deployed.client("sqs")
+        name = f"dead-{deployed.bucket}.fifo"
+        url = sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        monkeypatch.setenv("STRANDLINE_MOVED_DEAD_QUEUE_URL", url)
+
+        def received() -> list[dict[str, Any]]:
+            messages: list[dict[str, Any]] = sqs.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+            ).get("Messages", [])
+            for message in messages:
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+            return messages
+
+        return received
+
+    def test_a_message_that_can_never_be_served_is_a_dead_letter_at_once(
+        self, deployed: World, dead_letters: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        deployed.table()
+        late = json.dumps({"kind": "name", "name": "n", "index": 99, "correlation_id": "c2"})
+        assert deliver(moved(deployed.name("t")), "not json", late) == []
+        kept = {letter["Body"]: letter["MessageAttributes"]["reason"]["StringValue"] for letter in dead_letters()}
+        assert kept.keys() == {"not json", late} and "no index 99" in kept[late]
+        assert deliver(moved(deployed.name("t")), "not json", late) == []  # Lambda may deliver a batch again
+        assert dead_letters() == []
+        assert deployed.published().head().checkpoint.size == 1
+
+    def test_it_comes_again_if_it_cannot_be_kept(
+        self, deployed: World, dead_letters: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        with deployed.server.faults.fault(lambda r: r.action == "SendMessage", refuse):
+            assert deliver("not json") == ["m0"]
+        assert dead_letters() == []
+
+    def test_a_table_that_cannot_be_sequenced_is_left_to_the_sweep(
+        self, deployed: World, dead_letters: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        deployed.table()
+
+        def reads_metadata(request: Any) -> bool:
+            return request.principal == SEQUENCER and request.touches(".metadata.json")
+
+        with deployed.server.faults.fault(reads_metadata, refuse):
+            assert deliver(moved(deployed.name("t"))) == []
+        assert dead_letters() == []
+        assert deliver(json.dumps({"kind": "sweep"})) == []
+        assert deployed.published().head().checkpoint.size == 1
+
+
 def test_when_the_store_is_away_every_message_comes_again_and_is_then_served(deployed: World) -> None:
     deployed.table().append(ROWS)
     function.lake().sequencer.catch_up([])
@@ -106,14 +160,17 @@ def test_the_schedule_sweeps_and_compacts_over_the_same_queue(deployed: World) -
     assert any("/compacted/" in path for path in written)
 
 
-def test_a_sweep_that_fails_comes_again_and_takes_nobody_along(deployed: World) -> None:
+def test_a_sweep_that_fails_holds_nobody_up_and_is_counted(deployed: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its message would hold up all others in the queue, and the schedule sends another."""
     deployed.table().append(ROWS)
 
     def lists(request: Any) -> bool:
         return request.principal == SEQUENCER and request.action == "GetDatabases"
 
     with deployed.server.faults.fault(lists, refuse):
-        assert deliver(moved(deployed.name("t")), json.dumps({"kind": "sweep"})) == ["m1"]
+        assert deliver(moved(deployed.name("t")), json.dumps({"kind": "sweep"})) == []
+    (figure,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if metrics.UNSEQUENCED in line]
+    assert figure[metrics.UNSEQUENCED] == [1.0]  # two of them ring
     assert deployed.published().head().checkpoint.size == 2
 
 

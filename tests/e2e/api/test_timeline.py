@@ -96,7 +96,7 @@ class TestProofs:
         refused.append((api("PUT", mark, json={"sequence": 99}), (404, "not_found")))
         for answer, expected in refused:
             assert problem(answer) == expected
-        assert cloud.queues()["strandline-dev-moved"] == (0, 0)
+        assert cloud.queues()["strandline-dev-moved.fifo"] == (0, 0)
 
 
 class TestFiles:

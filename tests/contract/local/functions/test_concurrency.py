@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -10,9 +11,17 @@ import pytest
 
 from infra.local.awslambda.invocation import Throttled
 from infra.local.awslambda.service import LambdaService
+from infra.local.quotas import NEW_ACCOUNT, RAISED, Quotas, account_with
 from infra.local.server import ApiServer
 from tests.waiting import wait_until
 from tests.worlds.functions import call
+
+
+@pytest.fixture(autouse=True)
+def raised() -> Iterator[None]:
+    """An account that may reserve."""
+    with account_with(RAISED):
+        yield
 
 
 def intervals(service: LambdaService, name: str) -> list[dict[str, int]]:
@@ -54,3 +63,30 @@ def test_reserved_concurrency_of_zero_runs_nothing(server: ApiServer, service: L
     server.endpoint.client("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
     with pytest.raises(Throttled):
         service.invoke(name, b"{}")
+
+
+def test_a_new_account_cannot_reserve_anything_but_may_switch_a_function_off(server: ApiServer, function: Any) -> None:
+    name, client = function("echo"), server.endpoint.client("lambda")
+    with account_with(NEW_ACCOUNT):
+        with pytest.raises(client.exceptions.InvalidParameterValueException, match=r"minimum value of \[10\]"):
+            client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=1)
+        client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+
+
+def test_a_hundred_executions_stay_unreserved(server: ApiServer, function: Any) -> None:
+    name, client = function("echo"), server.endpoint.client("lambda")
+    with account_with(Quotas(lambda_concurrency=150, emr_vcpus=16)):
+        with pytest.raises(client.exceptions.InvalidParameterValueException, match=r"minimum value of \[100\]"):
+            client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=51)
+        client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=50)
+
+
+def test_all_functions_together_run_as_many_as_the_account_may(service: LambdaService, function: Any) -> None:
+    busy = other = function("slow")
+    with account_with(Quotas(lambda_concurrency=1, emr_vcpus=16)), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(service.invoke, busy, b'{"seconds": 60}')
+        worker = wait_until(lambda: service.workers().get(busy), "a worker")[0]
+        with pytest.raises(Throttled):
+            service.invoke(other, b"{}", wait=False)
+        worker.kill()
+        assert running.result().function_error == "Unhandled"
