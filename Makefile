@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test forge lint localstack bench bench-quick docs synth lock clean
+.PHONY: help setup demo check test forge lint localstack simulate fuzz bench bench-quick docs synth sbom lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,10 @@ lint: setup ## ruff, mypy, import-linter
 	@$(RUN) mypy
 	@$(RUN) lint-imports --no-cache
 
+SEEDS ?= 0:1000
+simulate: setup ## the whole lake in one thread, with faults: SEEDS=0:1000 or one seed, ARGS=--trace
+	@PYTHONHASHSEED=0 $(RUN) python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
 localstack: setup ## LocalStack in an environment of its own: one test deploys to it
 	@$(PYTHON) -m tools.setup.localstack
 
@@ -47,6 +51,12 @@ bench-quick: setup ## smaller sizes, in minutes: a first look, kept apart from t
 
 synth: setup ## the CloudFormation templates of the stacks, into cdk.out/
 	@$(RUN) python -m infra.app
+
+fuzz: setup ## mutated inputs to everything that reads strangers' bytes, for ten minutes; keeps what fails
+	@$(RUN) python -m tests.fuzz $(ARGS)
+
+sbom: setup ## a CycloneDX bill of materials for each image, into build/sbom/, and the licences
+	@$(RUN) python -m tools.sbom
 
 lock: setup ## resolve pyproject.toml anew into requirements/*.lock
 	@$(RUN) python -m tools.lock

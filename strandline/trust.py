@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,15 +46,17 @@ def checkpoint(
     key: str | Iterable[str] | None = None,
     origin: str | None = None,
     policy: bytes | str | os.PathLike[str] | None = None,
+    max_age: timedelta | None = None,
 ) -> Checkpoint:
     """Checks that a checkpoint (c2sp.org/tlog-checkpoint) is signed by the key, or as the policy demands.
 
-    `data`, `policy`: the bytes, or a path.
+    `data`, `policy`: the bytes, or a path. `max_age`: with a policy, how long ago its witnesses may have cosigned. An
+    old checkpoint is valid for ever otherwise, and may hide what came later.
 
     >>> strandline.verify.checkpoint(lake.checkpoint(), key=key).size > 0
     True
     """
-    keys, trusted = trust_in(key, policy)
+    keys, trusted = trust_in(key, policy, max_age)
     try:
         note = read_source(data)
         opened = open_checkpoint(note, keys, origin) if trusted is None else trusted.check(note, origin)
@@ -61,16 +65,21 @@ def checkpoint(
     return Checkpoint(opened.origin, opened.size, opened.root)
 
 
-def trust_in(key: str | Iterable[str] | None, policy: Any) -> tuple[list[VerifierKey], Policy | None]:
+def trust_in(
+    key: str | Iterable[str] | None, policy: Any, max_age: timedelta | None = None
+) -> tuple[list[VerifierKey], Policy | None]:
     """The keys, or the policy that takes their place."""
     if policy is None:
+        if max_age is not None:
+            raise Invalid("max_age needs a policy: only a witness's cosignature says how old a checkpoint is")
         if key is None:
             raise Invalid(
                 "there is nothing to verify with: pass the log's verifier key as key=, or a policy as policy="
             )
         return verifier_keys(key), None
     try:
-        return [], Policy.parse(read_source(policy)).for_logs([] if key is None else verifier_keys(key))
+        trusted = Policy.parse(read_source(policy)).for_logs([] if key is None else verifier_keys(key))
+        return [], trusted if max_age is None else trusted.recent(int(max_age.total_seconds()), int(time.time()))
     except PolicyError as error:
         raise Invalid(f"the policy cannot be used: {error}") from None
 

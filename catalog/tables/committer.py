@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import TableUpdate
 
 from catalog.core.aws_errors import translate_aws_errors
-from catalog.core.errors import Conflict, Invalid
+from catalog.core.errors import Conflict, Invalid, NotFound
 from catalog.core.retries import Retry
 from catalog.iceberg import TRANSACTION_PREFIX, CommitIO, ManifestReader, WrittenObject
 from catalog.tables.delta import Delta, build_snapshot, summary_value
@@ -164,6 +164,10 @@ class Committer:
                     logger.info("another commit was first", extra={"table": name, "certain": lost.certain})
                     time.sleep(wait)
                     continue
+                except FileNotFoundError as missing:
+                    io.discard()
+                    self._check_outdated(version, missing)
+                    continue
                 except BaseException:
                     if not io.published:
                         io.discard()
@@ -174,6 +178,17 @@ class Committer:
             "to it from fewer places at once",
             subject=name,
         )
+
+    def _check_outdated(self, version: TableVersion, missing: FileNotFoundError) -> None:
+        """Returns if the table has changed since the version was loaded: expiry then deleted the file that is missing.
+        Raises NotFound if it has not: the table itself lacks the file."""
+        if self.table_store.load(version.name).location == version.location:
+            raise NotFound(
+                f"{version.name}: its current metadata refers to {missing}, which does not exist: roll it back to an "
+                "earlier snapshot",
+                subject=version.name,
+            ) from missing
+        logger.info("a file expired while a commit was planned", extra={"table": version.name, "file": str(missing)})
 
     def _without_transactions(self, version: TableVersion, branch: str) -> TableVersion:
         """The table after the transactions on it are resolved, all but that of `branch`."""

@@ -216,6 +216,15 @@ class AsOf:
         return None if self.stated_at is None else Leaf.decode(dict(self.evidence.leaves)[self.stated_at])
 
     @property
+    def last_sequence(self) -> int | None:
+        """The sequence of the table's last leaf at the cut; None if there was no such table. Verify first."""
+        leaves = [(index, parse_shown_leaf(entry)) for index, entry in self.evidence.leaves]
+        return max((leaf.sequence for index, leaf in leaves if self._is_own(index, leaf)), default=None)
+
+    def _is_own(self, index: int, leaf: Leaf) -> bool:
+        return index <= self.index and leaf.table_uuid == self.table_uuid
+
+    @property
     def _described(self) -> str:
         return _describe(self.table, self.time_ms, None if self.time_ms is not None else self.index)
 

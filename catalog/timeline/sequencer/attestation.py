@@ -107,6 +107,12 @@ class Attestation:
     def with_changes(self, changed: ChangesDigest | None) -> Attestation:
         return self if changed is None else replace(self, changes_root=changed.root, changes_count=changed.count)
 
+    def has_objects_of(self, other: Attestation) -> bool:
+        """Whether the other is of the same commit and the same objects, whatever changes it states."""
+        return replace(self, changes_root=None, changes_count=None) == replace(
+            other, changes_root=None, changes_count=None
+        )
+
     @property
     def changed(self) -> ChangesDigest | None:
         if self.changes_root is None or self.changes_count is None:
@@ -210,7 +216,7 @@ def compute(
     entries = sorted([*added, *digests.values()])
     manifest_list = ObjectDigest(snapshot.manifest_list, len(listing), sha256(listing).hexdigest())
     computed = Attestation(table_uuid, snapshot.snapshot_id, manifest_list, tuple(entries))
-    if staged is not None and replace(staged, changes_root=None, changes_count=None) == computed:
+    if staged is not None and computed.has_objects_of(staged):
         return staged  # its changes are accepted only when its objects are right
     return computed
 
@@ -251,7 +257,8 @@ class Attestations:
         *,
         believe_changes: bool = True,
     ) -> tuple[Attestation, str | None]:
-        """The commit's attestation, and who computed it (a leaf's `attested`). Stores it unless it is the staged one.
+        """The commit's attestation, and who computed it (a leaf's `attested`). Stores it unless the staged one has the
+        same objects.
 
         `changes` computes the commit's row changes through the FileIO that it is given; None if it cannot. If it can,
         everything is computed from the objects. Otherwise the staged attestation is believed, if it has exactly the
@@ -266,8 +273,10 @@ class Attestations:
             attestation = compute(table_uuid, snapshot, io, staged)
             if not believe_changes:
                 attestation = replace(attestation, changes_root=None, changes_count=None)
-        if attestation != staged:
-            # No leaf refers to it yet, and any other process that computes it writes the same bytes.
+        if staged is None or not attestation.has_objects_of(staged):
+            # Objects never change, so any other process that computes it writes the same ones. The changes may differ:
+            # a sequencer that was fenced compares with another parent. So they alone are no reason to write, and the
+            # leaf is their only record.
             self._put(attestation)
         if attestation.changed is None:
             return attestation, None

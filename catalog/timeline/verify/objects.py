@@ -333,19 +333,18 @@ def is_hidden_reset(
 
 
 def is_attestation_of(leaf: Leaf, attestation: Attestation) -> bool:
-    """Whether the leaf was built from it: the same objects, byte for byte, and the same changes."""
+    """Whether it is of the leaf's commit, with the same objects, byte for byte. The changes are the leaf's own: what an
+    attestation states of them is its writer's word."""
     return _stated(leaf) == (
         attestation.table_uuid,
         attestation.snapshot_id,
         attestation.manifest_list.sha256,
         attestation.content_root,
         len(attestation.entries),
-        attestation.changes_root,
-        attestation.changes_count,
     )
 
 
-def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int, str | None, int | None]:
+def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int]:
     """What a leaf states about its commit's attestation."""
     return (
         leaf.table_uuid,
@@ -353,6 +352,4 @@ def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int, s
         leaf.manifest_list_sha256,
         leaf.content_root,
         leaf.content_count,
-        leaf.changes_root,
-        leaf.changes_count,
     )

@@ -51,6 +51,17 @@ def test_the_staged_one_is_used_and_the_data_is_not_read_again(world: World) -> 
     assert not [r for r in world.server.log.since(mark) if r.path.endswith(".parquet") or r.method == "PUT"]
 
 
+def test_the_staged_one_stays_when_only_its_changes_differ(world: World) -> None:
+    """A sequencer that was fenced compares with another parent, or cannot compare at all when that has expired. The
+    leaf of the other sequencer is built from what is staged already."""
+    table, snapshot, uuid = commit(world)
+    right = replace(compute(uuid, snapshot, table.io), changes_root="11" * 32, changes_count=3)
+    attestations(world).stage(right)
+    loaded, attested = attestations(world).load(uuid, snapshot, table.io, believe_changes=False)
+    assert (loaded.changes_root, attested) == (None, None)
+    assert attestations(world).staged(uuid, snapshot.snapshot_id) == right
+
+
 def test_a_missing_one_is_computed_to_the_same_bytes_and_staged(world: World) -> None:
     table, snapshot, uuid = commit(world)
     right = compute(uuid, snapshot, table.io)
