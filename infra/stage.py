@@ -78,6 +78,10 @@ class Stage(BaseModel):
         pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
         description="what a role in a token begins with; stages with one issuer may each have their own",
     )
+    limits: dict[str, dict[str, float]] = Field(
+        default={},
+        description="role (none, reader, writer, admin) -> limits of its callers that are not the default",
+    )
     api_domain: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+$",

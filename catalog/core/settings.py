@@ -80,6 +80,13 @@ class Settings(BaseModel):
         pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
         description="what a role in a token begins with, so that roles of other programs are none of the lake's",
     )
+    limits_table: str | None = Field(
+        default=None, description="the DynamoDB table that counts what each caller uses; none: nothing is limited"
+    )
+    limits: dict[str, dict[str, float]] | Json[dict[str, dict[str, float]]] = Field(
+        default={},
+        description="role (none, reader, writer, admin) -> limits of its callers that are not the default",
+    )
     query_workers: int = Field(
         default=0,
         ge=0,
