@@ -25,6 +25,7 @@ from infra.local.eventbridge.bus import Bus
 from infra.local.eventbridge.schedules import Schedules
 from infra.local.eventbridge.targets import Targets
 from infra.local.gateway.server import Gateway
+from infra.local.latency import Latency
 from infra.local.server import ApiServer
 from infra.local.sqs.mappings import EventSourceMappings
 
@@ -63,6 +64,11 @@ class EmbeddedCloud:
         self.started_in = 0.0
         # `stop` calls these, last first; when `start` fails, they stop what was started.
         self._undo: list[Callable[[], None]] = []
+
+    def add_latency(self, seed: int = 0) -> Latency:
+        """From now on every request to an AWS API takes as long as on AWS. Functions compute as fast as before."""
+        self.server.latency = Latency(seed)
+        return self.server.latency
 
     def start(self) -> Self:
         """Returns when all stacks are deployed: after about five seconds, most of them for CDK synthesis."""

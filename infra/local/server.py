@@ -20,6 +20,7 @@ from infra.local.faults import FaultPlan, Refused
 from infra.local.formation import install_types
 from infra.local.formation.types import OPAQUE, TYPES
 from infra.local.hardening import harden_moto
+from infra.local.latency import Latency
 from infra.local.listener import Handler, Listener
 from infra.local.requests import Request, RequestLog
 
@@ -60,6 +61,8 @@ class ApiServer:
         self.control: Control | None = None
         """Returns the document for `/_strandline/<name>`, or None for an unknown name."""
         self.faults = FaultPlan()
+        self.latency: Latency | None = None
+        """Adds AWS's latencies to every request; None: as fast as loopback."""
         self._moto = _Dispatcher(create_backend_app)
         self._s3_writes = threading.Lock()
         self._listener = Listener(self._serve, port, "aws-api", _Handler)
@@ -81,6 +84,10 @@ class ApiServer:
         if path.startswith(CONTROL_PATH):
             return self._serve_control(path.removeprefix(CONTROL_PATH), start_response)
         request = Request.from_environ(environ)
+        with self.latency.added(request) if self.latency else nullcontext():
+            return self._answer(request, environ, start_response)
+
+    def _answer(self, request: Request, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         fault = self.faults.take(request)
         try:
             if fault and fault.when == "before":
