@@ -12,6 +12,7 @@ from cli import (
     changes,
     cost,
     dev,
+    doctor,
     ingest,
     job,
     login,
@@ -61,6 +62,7 @@ witness.register(app)
 remote.register(app)
 job.register(app)
 cost.register(app)
+doctor.register(app)
 
 
 def main() -> None:
