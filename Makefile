@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint localstack bench bench-quick docs synth lock clean
+.PHONY: help setup demo check test forge lint localstack simulate fuzz bench bench-quick docs synth sbom lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,11 +24,18 @@ check: lint ## lint, types, unit and property tests: for the minute between two 
 test: lint localstack ## lint, types, import rules and all tests
 	@$(RUN) pytest -n 3 $(ARGS)
 
+forge: setup ## N forgeries of leaves, feeds, maps, proofs, attestations and statistics (200,000): none may be believed
+	@STRANDLINE_FORGERIES=$(or $(N),200000) $(RUN) pytest -n 0 -q tests/property/changes/test_forgeries.py tests/property/timeline/test_forged_proofs.py $(ARGS)
+
 lint: setup ## ruff, mypy, import-linter
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) lint-imports --no-cache
+
+SEEDS ?= 0:1000
+simulate: setup ## the whole lake in one thread, with faults: SEEDS=0:1000 or one seed, ARGS=--trace
+	@PYTHONHASHSEED=0 $(RUN) python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 localstack: setup ## LocalStack in an environment of its own: one test deploys to it
 	@$(PYTHON) -m tools.setup.localstack
@@ -44,6 +51,12 @@ bench-quick: setup ## smaller sizes, in minutes: a first look, kept apart from t
 
 synth: setup ## the CloudFormation templates of the stacks, into cdk.out/
 	@$(RUN) python -m infra.app
+
+fuzz: setup ## mutated inputs to everything that reads strangers' bytes, for ten minutes; keeps what fails
+	@$(RUN) python -m tests.fuzz $(ARGS)
+
+sbom: setup ## a CycloneDX bill of materials for each image, into build/sbom/, and the licences
+	@$(RUN) python -m tools.sbom
 
 lock: setup ## resolve pyproject.toml anew into requirements/*.lock
 	@$(RUN) python -m tools.lock

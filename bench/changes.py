@@ -159,6 +159,7 @@ def _with_proof(change_set: ChangeSet, signer: Ed25519Signer) -> ChangeSet:
         content_root="d4" * 32,
         content_count=2,
         changes_root=change_set.root.hex(),
+        attested="lake",
         changes_count=change_set.count,
     ).encode()
     note = Checkpoint(ORIGIN, 1, leaf_hash(leaf)).sign([signer])

@@ -85,13 +85,13 @@ _STARTS = ("Kel", "Tam", "Hes", "Bor", "Ilv", "Nad", "Ros", "Wyn", "Zef", "Orl")
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelledQuery:
     kind: str
     text: str
     grades: Mapping[int, int]
 
 
-def labelled(documents: int = 1200, questions: int = 150, seed: int = 6) -> tuple[list[str], list[Question]]:
+def labelled(documents: int = 1200, questions: int = 150, seed: int = 6) -> tuple[list[str], list[LabelledQuery]]:
     """The documents, numbered from 0, and the questions with the grades of their relevant documents."""
     chance = random.Random(seed)
     topics = [tuple(part.split() for part in line.split("|")) for line in _TOPICS.strip().splitlines()]
@@ -106,7 +106,7 @@ def labelled(documents: int = 1200, questions: int = 150, seed: int = 6) -> tupl
         texts.append(" ".join(words))
         topic_of.append(topic)
         name_of.append(name)
-    result = list[Question]()
+    result = list[LabelledQuery]()
     named_documents = [(topic, name) for topic, name in zip(topic_of, name_of, strict=True) if name]
     for number in range(questions):
         topic, name = chance.choice(named_documents)
@@ -114,16 +114,16 @@ def labelled(documents: int = 1200, questions: int = 150, seed: int = 6) -> tupl
         kind = ("meaning", "name", "both")[number % 3]
         if kind == "meaning":
             grades = {document: 1 for document, other in enumerate(topic_of) if other == topic}
-            result.append(Question(kind, " ".join(words), grades))
+            result.append(LabelledQuery(kind, " ".join(words), grades))
         elif kind == "name":
             result.append(
-                Question(kind, f"{name}", {document: 1 for document, other in enumerate(name_of) if other == name})
+                LabelledQuery(kind, f"{name}", {document: 1 for document, other in enumerate(name_of) if other == name})
             )
         else:
             grades = {
                 document: 1 + (topic_of[document] == topic) for document, other in enumerate(name_of) if other == name
             }
-            result.append(Question(kind, f"{name} {chance.choice(words)}", grades))
+            result.append(LabelledQuery(kind, f"{name} {chance.choice(words)}", grades))
     return texts, result
 
 

@@ -114,7 +114,7 @@ def _copied(house: Warehouse, name: str, folder: Path) -> list[str]:
     paths = []
     for number, task in enumerate(tables.plan_scan(name).plan_files()):
         target = folder / f"{name}-{number}.copy"
-        with tables.catalogue.io.new_input(task.file.file_path).open() as stream:
+        with tables.table_store.io.new_input(task.file.file_path).open() as stream:
             target.write_bytes(stream.read())
         paths.append(str(target))
     return paths

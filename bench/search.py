@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness import Figure, p50, suite
-from bench.labelled import Question, labelled, ndcg
+from bench.labelled import LabelledQuery, labelled, ndcg
 from bench.query_world import Warehouse, warehouse
 from catalog import Settings
 from catalog.core.events import NoEventBus
@@ -124,7 +124,7 @@ def _hybrid(house: Warehouse) -> Iterator[Figure]:
     yield Figure("hybrid statement, nDCG@10", mean["hybrid"] / better, "x its better half", 1.0, "higher", detail)
 
 
-def _score(queries: Queries, sql: str, question: Question) -> float:
+def _score(queries: Queries, sql: str, question: LabelledQuery) -> float:
     ranking = queries.run(sql, parameters={"q": question.text}).table().column("id").to_pylist()
     return ndcg(ranking, question.grades)
 
@@ -176,7 +176,7 @@ def _timeline(house: Warehouse, attestations: Attestations) -> Timeline:
     location = StoreLocation.from_settings(settings)
     sequencer = Sequencer(
         location,
-        house.tables().catalogue.catalog,
+        house.tables().table_store.catalog,
         Publisher(attestations.s3, house.bucket),
         attestations,
         _SIGNER,

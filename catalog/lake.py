@@ -47,12 +47,12 @@ from catalog.tables import Tables, Transaction
 from catalog.timeline import (
     Attestation,
     Attestations,
+    ChangesDigest,
     Feeder,
     ObjectDigest,
     PublicLog,
     PublishedCheckpoint,
     Publisher,
-    RowChanges,
     Sequencer,
     SequencerResult,
     StoredSource,
@@ -107,7 +107,7 @@ class Lake:
             cast(GlueCatalog, self.iceberg),
             on_commit=self._attest_and_notify,
             records=records,
-            unproven=self._awaits_leaf,
+            awaits_leaf=self._awaits_leaf,
             snapshot_at=self._snapshot_at,
         )
 
@@ -330,7 +330,7 @@ class Lake:
             return True
         return False
 
-    def _changes_of(self, table: Table, snapshot: Snapshot) -> RowChanges | None:
+    def _changes_of(self, table: Table, snapshot: Snapshot) -> ChangesDigest | None:
         """The commit's row changes, for its attestation. None leaves them to the sequencer."""
         parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
         if parent is None and snapshot.parent_snapshot_id is not None:

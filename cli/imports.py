@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from catalog import Invalid, NotFound
 from catalog.formats import detect, unify
-from catalog.ingest import CommitGroup, FileRows, ObjectVersion, Result, Versions, append_large_file, source_id
+from catalog.ingest import CommitGroup, FileRows, ObjectVersion, Result, SourceVersions, append_large_file, source_id
 from catalog.tables import Mode, Receipt, Tables, find_receipts, table_key
 from cli.row_files import RowFile
 
@@ -61,7 +61,7 @@ class Import:
             else:
                 distinct.append((file, outcome))
         missing = self._prepare(distinct)
-        self._upsert_key = tuple(self._key or table_key(self._tables.catalogue.cached(self._name))) if upsert else ()
+        self._upsert_key = tuple(self._key or table_key(self._tables.table_store.cached(self._name))) if upsert else ()
         if upsert and not self._upsert_key:
             raise Invalid(f"{self._name} has no key to upsert by: name one with --key", subject=self._name)
         self._append(missing)
@@ -70,7 +70,7 @@ class Import:
     def _prepare(self, files: list[tuple[RowFile, Imported]]) -> list[tuple[RowFile, Imported]]:
         """The files that the table does not have yet. Creates a missing table from the files' columns."""
         try:
-            version = self._tables.catalogue.load(self._name)
+            version = self._tables.table_store.load(self._name)
         except NotFound:
             accepted = self._create(files)
             self._hint = self._columns()
@@ -80,7 +80,7 @@ class Import:
         for file, outcome in files:
             # Older releases used the digest as the commit token.
             token = self._version(file, outcome).unchanged_in(version) or outcome.digest
-            receipts = find_receipts(version, [token], self._tables.catalogue.io)
+            receipts = find_receipts(version, [token], self._tables.table_store.io)
             if receipts:
                 self._complete(outcome, receipts[token])
             else:
@@ -144,7 +144,7 @@ class Import:
         self, file: RowFile, outcome: Imported, rows: int, batches: Callable[[], Iterator[pa.RecordBatch]]
     ) -> FileRows:
         version = self._version(file, outcome)
-        versions = Versions(version, lambda version: iter(()), lambda: None, is_import=True)
+        versions = SourceVersions(version, lambda version: iter(()), lambda: None, is_import=True)
         return FileRows(version.token, source_id(file.path, None), rows, batches, versions)
 
     def _append_large(self, file: RowFile, outcome: Imported) -> None:

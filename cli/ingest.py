@@ -113,7 +113,7 @@ def redrive(
         letters = DeadLetters(lake.client("sqs"), url, _ledger(lake))
         with counting("redriving") as progress:
             rows = []
-            for letter in letters.look(limit) if dry_run else letters.redrive(limit):
+            for letter in letters.peek(limit) if dry_run else letters.redrive(limit):
                 rows.append({"message": letter.message_id, "keys": list(letter.keys), "reason": letter.reason})
                 progress(str(len(rows)))
         title = f"{len(rows)} {'dead letters' if dry_run else 'sent back'}"
@@ -155,7 +155,7 @@ def list_rules(
 ) -> None:
     """List the rules."""
     with opened(context) as (lake, output):
-        output.table([_rule_row(rule) for rule in _rules(lake).listed(namespace)], RULE_COLUMNS)
+        output.table([_rule_row(rule) for rule in _rules(lake).all(namespace)], RULE_COLUMNS)
 
 
 def remove_rule(context: typer.Context, table: Table) -> None:

@@ -5,6 +5,7 @@ Imports only catalog.merkle and the command's own packages, so that an auditor c
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from catalog.timeline import AsOf
 
 KEY_HELP = "The log's verifier key `name+keyid+base64`, or `@FILE` with one per line. Repeatable."
+MAX_AGE_HELP = "With --policy: the witnesses must have cosigned in the last so many seconds."
 POLICY_HELP = "A c2sp.org/tlog-policy file: the logs, and which witnesses must have cosigned."
 
 
@@ -55,10 +57,11 @@ def verify_file(
         typer.Option("--entry", help="The leaf's bytes.", show_default="those in the proof file"),
     ] = None,
     origin: Annotated[str | None, typer.Option(help="The log's name.", show_default="the name in the key")] = None,
+    max_age: Annotated[int | None, typer.Option(help=MAX_AGE_HELP)] = None,
 ) -> None:
     """Verify that a leaf is in the log of the key, or of the policy. Exit code 3 if it is not."""
     output: Output = context.obj
-    keys, trusted = trust(key, policy)
+    keys, trusted = trust(key, policy, max_age)
     data = file.read()
     try:
         included = read(data).extra
@@ -100,6 +103,7 @@ def verify_as_of(
         typer.Option(help="A file with the newest checkpoint that you know. Required for a time after the last leaf."),
     ] = None,
     origin: Annotated[str | None, typer.Option(help="The log's name.", show_default="the name in the key")] = None,
+    max_age: Annotated[int | None, typer.Option(help=MAX_AGE_HELP)] = None,
 ) -> None:
     """Verify which snapshot a table had at an index or time, or that there was no such table.
 
@@ -108,7 +112,7 @@ def verify_as_of(
     from catalog.timeline import read_as_of
 
     output: Output = context.obj
-    keys, trusted = trust(key, policy)
+    keys, trusted = trust(key, policy, max_age)
     newest = None if checkpoint is None else read_checkpoint(checkpoint, keys, trusted, origin)
     as_of = read_as_of(file.read())
     as_of.verify(keys, origin, table=table, **proven_point(at), table_uuid=uuid, checkpoint=newest, policy=trusted)
@@ -147,15 +151,21 @@ class _ProvenPoint(TypedDict, total=False):
     time_ms: int
 
 
-def trust(keys: list[str], policy: Path | None) -> tuple[list[VerifierKey], Policy | None]:
-    """What `--key` and `--policy` say to trust: the keys, or a policy that names its logs. Invalid for neither."""
+def trust(keys: list[str], policy: Path | None, max_age: int | None = None) -> tuple[list[VerifierKey], Policy | None]:
+    """What `--key` and `--policy` say to trust: the keys, or a policy that names its logs. Invalid for neither.
+
+    `max_age`: how many seconds ago the policy's witnesses may have cosigned.
+    """
     verifiers = verifier_keys(keys)
     if policy is None:
+        if max_age is not None:
+            raise Invalid("--max-age needs a --policy: only a witness's cosignature says how old a checkpoint is")
         if not verifiers:
             raise Invalid("say whom to trust: pass the log's --key, or a --policy FILE with its logs and witnesses")
         return verifiers, None
     try:
-        return [], Policy.parse(policy.read_bytes()).for_logs(verifiers)
+        trusted = Policy.parse(policy.read_bytes()).for_logs(verifiers)
+        return [], trusted if max_age is None else trusted.recent(max_age, int(time.time()))
     except OSError as error:
         raise Invalid(f"the policy {policy} cannot be read: {error}") from None
     except PolicyError as error:

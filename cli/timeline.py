@@ -272,6 +272,9 @@ def _report_text(report: Report, deep: bool, policy: Policy | None) -> str:
     if deep and report.uncounted:
         reason = "their changes are too large to compute, or have no exact result"
         lines.append(f"{report.uncounted} commits were not counted again: {reason}.")
+    if deep and report.uncompared:
+        reason = "they are not Parquet, or have no field ids"
+        lines.append(f"The statistics of {report.uncompared} data files were not compared with their rows: {reason}.")
     if policy is not None and not report.fault_count and report.published_size:
         names = ", ".join(sorted(policy.cosigned_by(report.note))) or "no witness, and the policy demands none"
         lines.append(f"The checkpoint of {report.published_size} leaves is cosigned by {names}.")

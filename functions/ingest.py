@@ -24,9 +24,12 @@ from catalog.core.logs import configure_logs
 from catalog.core.sequencer_queue import read_message
 from catalog.ingest import Ingest, LandedFile, Outcome, Status, parse_event
 from functions.metrics import function_metrics
-from functions.sqs_batch import serve_batch
+from functions.sqs_batch import receives, serve_batch
 
 log = logging.getLogger(__name__)
+
+RECEIVES_TOGETHER = 2
+"""A message that is received more often may be of a file that ends the process: its files are ingested one by one."""
 
 
 @cache
@@ -47,10 +50,12 @@ def handler(event: dict[str, Any], context: Any) -> Any:
 
 
 def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
-    """Returns the refused messages: message id -> the reason. Ingests all files of the batch in one run."""
+    """Returns the refused messages: message id -> the reason. Ingests all files of the batch in one run, except those
+    that may have ended an earlier run: each of them alone, after the others."""
     began = time.perf_counter()
     ingestion = ingest()  # loads the settings, which configure the logs
     refused, message_ids, files = dict[str, LakeError](), list[str](), list[LandedFile]()
+    suspects = list[tuple[str, LandedFile]]()
     for record in records:
         try:
             landed = parse_event(record["body"])
@@ -62,9 +67,15 @@ def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
         if requests and (failure := _forward(requests)):
             refused[record["messageId"]] = failure
         landed = [file for file in landed if file.key not in requests]
+        if receives(record) > RECEIVES_TOGETHER:
+            suspects += [(record["messageId"], file) for file in landed]
+            continue
         files += landed
         message_ids += [record["messageId"]] * len(landed)
     outcomes = ingestion.run(files) if files else []
+    for message_id, file in suspects:
+        outcomes.append(ingestion.run_alone(file))
+        message_ids.append(message_id)
     for message_id, outcome in zip(message_ids, outcomes, strict=True):
         if outcome.status == "failed":
             refused[message_id] = outcome.error or Internal(f"{outcome.landed.key} has no outcome")

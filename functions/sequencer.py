@@ -195,7 +195,7 @@ def _sweep(left_ms: Callable[[], float]) -> SequencerResult:
     _swept_lakes[:] = [lake()]
     # The sweep is not repeated for a table that cannot be sequenced: the schedule sends the next one.
     for error in swept.failed.values():
-        log.error("table not swept", extra={"table": error.subject, **error.as_dict()})
+        log.error("table not swept", extra={"table": error.subject, "error": error.as_dict()})
     if swept.complete:  # otherwise it does not know every transaction that is unfinished
         _clean_up_transactions(swept)
     return swept

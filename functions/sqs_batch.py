@@ -105,7 +105,7 @@ class _Visibility:
         if self._queue_url is not None:
             self._change(
                 [
-                    (record, backoff_s(refused[record["messageId"]], _receives(record), self._longest_backoff_s))
+                    (record, backoff_s(refused[record["messageId"]], receives(record), self._longest_backoff_s))
                     for record in self._records
                     if record["messageId"] in refused
                 ]
@@ -128,7 +128,8 @@ class _Visibility:
                 log.warning("visibility not changed", extra={"messages": len(failed), "reason": ", ".join(codes)})
 
 
-def _receives(record: dict[str, Any]) -> int:
+def receives(record: dict[str, Any]) -> int:
+    """How often SQS has delivered the message, this time included."""
     return int(record.get("attributes", {}).get("ApproximateReceiveCount", 1))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from catalog import LakeError
-from catalog.core.settings import STAGE_NAME
+from catalog.core.settings import ROLE_PREFIX, STAGE_NAME
 from catalog.timeline import Feeder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,6 +87,15 @@ class Stage(BaseModel):
     )
     audience: str | None = Field(default=None, min_length=1, description="the audience that tokens must name")
     principals: dict[str, list[str]] = Field(default={}, description="IAM principal ARN -> roles, for SigV4 requests")
+    role_prefix: str = Field(
+        default=ROLE_PREFIX,
+        pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
+        description="what a role in a token begins with; stages with one issuer may each have their own",
+    )
+    limits: dict[str, dict[str, float]] = Field(
+        default={},
+        description="role (none, reader, writer, admin) -> limits of its callers that are not the default",
+    )
     api_domain: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+$",

@@ -95,7 +95,7 @@ class Inputs:
     def rows(
         self, table: str, columns: Sequence[str], column: str | None = None, among: Collection[Any] = ()
     ) -> list[dict[str, Any]]:
-        """Implements catalog.notes.facts.Reader: rows of an input, optionally those with a column among values."""
+        """Implements catalog.notes.facts.InputTables: rows of an input, optionally those with a column among values."""
         snapshot = self.pinned[table]
         if snapshot is None or (column is not None and not among):
             return []

@@ -37,7 +37,7 @@ def merge_changes(context: Context, arguments: MergeArguments) -> Mapping[str, A
     until = inputs.pinned[source]
     context.reads(source, until)
     loaded = lake.tables.load(source)
-    key = table_key(lake.tables.catalogue.load(source))
+    key = table_key(lake.tables.table_store.load(source))
     if not key:
         raise Invalid(
             f"{source} has no key, so its changes cannot be applied by key: set one with alter", subject=source

@@ -20,6 +20,12 @@ class VerifiedTable:
     """What an as-of file shows about a table's name at one index of the timeline.
 
     `uuid` is None if there was no table of this name; `snapshot_id` is also None if it had no snapshot yet.
+
+    With a file of `strandline timeline as-of silver.ebbs --at INDEX`:
+
+    >>> ebbs = strandline.verify.as_of("silver.ebbs.as-of.json", table="silver.ebbs", at=index, key=key)
+    >>> ebbs.uuid is None
+    True
     """
 
     table: str
@@ -45,16 +51,27 @@ def as_of(
     know by this name, since a name can be reused. `checkpoint`: the newest checkpoint that you know
     (`lake.checkpoint()`); the file must be against it. It is required for a time after the last leaf, because a file
     against an older checkpoint could hide later commits. `key`, `origin` and `policy`: as in `strandline.verify.proof`.
+
+    With a file of `strandline timeline as-of silver.tides --at INDEX`:
+
+    >>> proven = strandline.verify.as_of("silver.tides.as-of.json", table="silver.tides", at=index, key=key)
+    >>> proven.uuid == tides.uuid
+    True
+    >>> strandline.verify.as_of("silver.tides.as-of.json", table="silver.ebbs", at=index, key=key)
+    Traceback (most recent call last):
+        ...
+    strandline.errors.Unverified: ...
     """
     from catalog import LakeError
     from catalog.merkle.checkpoint import Checkpoint
     from catalog.timeline import read_as_of
-    from strandline import verify
+    from strandline.trust import checkpoint as open_signed
+    from strandline.trust import read_source, trust_in
 
-    keys, trusted = verify._trust(key, policy)
-    newest = None if checkpoint is None else verify.checkpoint(checkpoint, key=key, origin=origin, policy=policy)
+    keys, trusted = trust_in(key, policy)
+    newest = None if checkpoint is None else open_signed(checkpoint, key=key, origin=origin, policy=policy)
     try:
-        claim = read_as_of(verify._bytes(file))
+        claim = read_as_of(read_source(file))
         claim.verify(
             keys,
             origin,

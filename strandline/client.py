@@ -16,8 +16,9 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from strandline.connection import ARROW, Connection, Problem, as_arrow, read_arrow, write_arrow
+from strandline.connection import ARROW, Connection, as_arrow, read_arrow, write_arrow
 from strandline.errors import StrandlineError
+from strandline.problems import Problem
 from strandline.values import PointLike, point
 
 __all__ = ["ARROW", "Client", "Commit", "FileStatus", "Pending", "Problem", "Receipt"]

@@ -16,33 +16,12 @@ from uuid import uuid4
 import httpx
 import pyarrow as pa
 
-from strandline.errors import StrandlineError
+from strandline.problems import Problem
 
 ARROW = "application/vnd.apache.arrow.stream"
 RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
 """Statuses that are retried. A retried write is safe: every attempt carries the same idempotency key."""
 MAX_PAUSE_S = 20.0
-
-
-class Problem(StrandlineError):
-    """An error response of the API. `kind` tells the caller's next move, `instance` is the request's id in the logs."""
-
-    def __init__(self, status: int, kind: str, detail: str, instance: str = "", body: Any = None) -> None:
-        super().__init__(f"{kind} ({status}): {detail}", status=status, request_id=instance)
-        self.status: int = status
-        self.kind, self.detail, self.instance, self.body = kind, detail, instance, body
-
-    @classmethod
-    def of(cls, response: httpx.Response) -> Problem:
-        try:
-            body = response.json()
-        except ValueError:
-            body = {"detail": response.text[:500]}
-        if not isinstance(body, dict):
-            body = {"detail": str(body)[:500]}
-        kind = str(body.get("type", "")).removeprefix("urn:strandline:") or _kind_of(response.status_code)
-        detail = str(body.get("detail") or body.get("message") or response.reason_phrase)
-        return cls(response.status_code, kind, detail, response.headers.get("x-request-id", ""), body)
 
 
 class Connection:
@@ -196,10 +175,3 @@ def read_arrow(response: httpx.Response) -> pa.Table:
 
 def _plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _kind_of(status: int) -> str:
-    """The kind of an error that API Gateway itself responded with: it names none."""
-    return {401: "unauthenticated", 403: "denied", 404: "not_found", 413: "too_large", 429: "throttled"}.get(
-        status, "unavailable" if status >= 500 else "invalid"
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import ClassVar
 
 __all__ = [
@@ -178,25 +176,3 @@ def of_problem(status: int, kind: str, detail: str, request_id: str) -> Strandli
     error = error_class(f"{message}. {error_class.next_step}".rstrip(), status=status, request_id=request_id)
     error.kind = kind
     return error
-
-
-@contextmanager
-def translated(endpoint: str) -> Iterator[None]:
-    """Raises the block's HTTP, JSON and Arrow errors as errors of the tree."""
-    from json import JSONDecodeError
-
-    import httpx
-    import pyarrow as pa
-
-    from strandline.connection import Problem
-
-    try:
-        yield
-    except Problem as problem:
-        raise of_problem(problem.status, problem.kind, problem.detail, problem.instance) from None
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise Invalid(f"{endpoint} is not the address of a lake: {error}. Write it like https://lake.example") from None
-    except httpx.TransportError as error:
-        raise Unavailable(f"{endpoint} does not respond: {error}. {Unavailable.next_step}") from None
-    except (JSONDecodeError, KeyError, pa.ArrowException) as error:
-        raise Unavailable(f"{endpoint} does not respond as a lake does ({error!r}): check the address") from None

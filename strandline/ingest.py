@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from strandline.client import Client
-from strandline.connection import Problem
 from strandline.errors import Invalid
+from strandline.problems import Problem
 
 Status = Literal["landing", "committed", "duplicate", "quarantined", "failed", "refused"]
 _FINAL = ("committed", "duplicate", "quarantined", "refused")

@@ -14,8 +14,9 @@ import httpx
 
 from strandline.client import Client, Commit, Receipt
 from strandline.endpoints import Endpoint, resolve
-from strandline.errors import Invalid, NotFound, Unavailable, translated
+from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.ingest import IngestedFile, Ingestion
+from strandline.problems import translated
 from strandline.proofs import Proof
 from strandline.rows import Result, Rows
 from strandline.table import Table

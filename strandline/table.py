@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from strandline.changes import ChangeSet
 from strandline.client import Client, Receipt
-from strandline.errors import Invalid, translated
+from strandline.errors import Invalid
+from strandline.problems import translated
 from strandline.rows import Result, Rows
 from strandline.values import PointLike, point, sendable_rows
 
@@ -176,14 +177,15 @@ class Table:
         kept: bytes | None,
         demand: Literal["lake", "writer"],
     ) -> Iterator[ChangeSet]:
-        from strandline.verify import FeedReader
+        from strandline.feed_reader import FeedReader
 
         with translated(self._lake.endpoint):
             keys = self._lake.client.verifier_keys() if key is None else key
-        reader = FeedReader(keys, self.uuid, since, kept, demand)
+        reader = FeedReader(keys, self.uuid, since, kept, demand, until)
         for changes in self._changes(since, until, reader.extends):
             reader.verify(changes)
             yield changes
+        reader.finish()
 
     def history(self, since: PointLike | None = None) -> Rows:
         """The table's commits in the timeline, oldest first; those after `since`: a point in time, or `sequence:<n>`.

@@ -10,24 +10,20 @@ import os
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog.merkle.checkpoint import Checkpoint as LogCheckpoint
-from catalog.merkle.checkpoint import open_checkpoint
-from catalog.merkle.note import VerifierKey
-from catalog.merkle.policy import Policy, PolicyError
 from catalog.merkle.proof import read as read_proof
 from catalog.merkle.proof import verify as verify_proof
 from catalog.merkle.verify import ProofError, verify_consistency
 from strandline.as_of import VerifiedTable, as_of
 from strandline.errors import Invalid, MissingDependency, Unverified
+from strandline.trust import Checkpoint, ProofData, checkpoint, parse_commit, read_source, trust_in
 
 if TYPE_CHECKING:
     from catalog.changes import ChangeSet as CheckedSet
-    from catalog.changes import FeedVerifier, ParsedLeaf
+    from catalog.changes import ParsedLeaf
     from strandline.changes import ChangeSet
-    from strandline.proofs import Proof
 
 __all__ = [
     "Checkpoint",
@@ -40,19 +36,6 @@ __all__ = [
     "feed",
     "proof",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A signed state of the timeline: the log's name, how many leaves it has, and their RFC 6962 root.
-
-    >>> strandline.verify.checkpoint(lake.checkpoint(), key=key).origin == key.split("+")[0]
-    True
-    """
-
-    origin: str
-    size: int
-    root: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +77,7 @@ class VerifiedFeed:
 
 
 def proof(
-    file: bytes | str | os.PathLike[str] | Proof,
+    file: bytes | str | os.PathLike[str] | ProofData,
     *,
     key: str | Iterable[str] | None = None,
     table: str | Iterable[str],
@@ -118,8 +101,8 @@ def proof(
     ...
     strandline.errors.Unverified: the commit is of the table silver.tides, not of silver.ebbs
     """
-    data, names = _bytes(file), _names(table)
-    keys, trusted = _trust(key, policy)
+    data, names = read_source(file), _names(table)
+    keys, trusted = trust_in(key, policy)
     try:
         leaf = entry if entry is not None else read_proof(data).extra
         if not leaf:
@@ -127,7 +110,7 @@ def proof(
         verified = verify_proof(data, leaf, keys, origin=origin, policy=trusted)
     except ProofError as error:
         raise Unverified(str(error)) from None
-    head, commit = verified.checkpoint, _commit(leaf)
+    head, commit = verified.checkpoint, parse_commit(leaf)
     _check_table(commit, names, uuid)
     return VerifiedCommit(
         index=verified.index,
@@ -141,29 +124,6 @@ def proof(
         sequenced_ms=commit.sequenced_ms,
         entry=leaf,
     )
-
-
-def checkpoint(
-    data: bytes | str | os.PathLike[str],
-    *,
-    key: str | Iterable[str] | None = None,
-    origin: str | None = None,
-    policy: bytes | str | os.PathLike[str] | None = None,
-) -> Checkpoint:
-    """Checks that a checkpoint (c2sp.org/tlog-checkpoint) is signed by the key, or as the policy demands.
-
-    `data`, `policy`: the bytes, or a path.
-
-    >>> strandline.verify.checkpoint(lake.checkpoint(), key=key).size > 0
-    True
-    """
-    keys, trusted = _trust(key, policy)
-    try:
-        note = _bytes(data)
-        opened = open_checkpoint(note, keys, origin) if trusted is None else trusted.check(note, origin)
-    except ProofError as error:
-        raise Unverified(str(error)) from None
-    return Checkpoint(opened.origin, opened.size, opened.root)
 
 
 def consistency(
@@ -227,7 +187,7 @@ def feed(
     2
     """
     names = _names(table)
-    keys, trusted = _trust(key, policy)
+    keys, trusted = trust_in(key, policy)
     try:
         from catalog import LakeError
         from catalog.changes import verify_feed
@@ -235,18 +195,10 @@ def feed(
         message = f"verifying a change feed needs {error.name}: pip install 'strandline[verify]'"
         raise MissingDependency(message) from None
     old = None if kept is None else checkpoint(kept, key=key, origin=origin, policy=policy)
-    counts = {"commits": 0, "changes": 0}
-
-    def checked_sets() -> Iterator[CheckedSet]:
-        for changes in _change_sets(source):
-            _check_set(changes, names, uuid, partial)
-            counts["commits"] += 1
-            counts["changes"] += len(changes)
-            yield changes
-
+    sizes: list[int] = []
     try:
         reached = verify_feed(
-            checked_sets(),
+            _checked_sets(source, names, uuid, partial, sizes),
             keys,
             table_uuid=uuid,
             since=since,
@@ -259,64 +211,20 @@ def feed(
         )
     except LakeError as error:
         raise (Invalid if error.kind.name == "invalid" else Unverified)(error.message) from None
-    if not counts["commits"]:
+    if not sizes:
         raise Unverified("the feed has no change set, so it proves nothing")
     assert reached is not None
-    return VerifiedFeed(uuid, since, reached, counts["commits"], counts["changes"])
+    return VerifiedFeed(uuid, since, reached, len(sizes), sum(sizes))
 
 
-class FeedReader:
-    """Verifies the change sets of `table.changes()` one by one, as they arrive."""
-
-    def __init__(
-        self,
-        key: str | Iterable[str],
-        uuid: str,
-        since: str | int | None,
-        kept: bytes | None,
-        demand: Literal["lake", "writer"] = "lake",
-    ) -> None:
-        self._keys, self._uuid, self._demand = _keys(key), uuid, demand
-        self._verifier: FeedVerifier | None = None
-        self._kept = None if kept is None else checkpoint(kept, key=key)
-        # Of any other position only the lake knows the sequence: the feed may begin where it does.
-        named = since.removeprefix("sequence:") if isinstance(since, str) and since.startswith("sequence:") else ""
-        self._since = -1 if since is None else int(named) if named.isdecimal() else None
-
-    @property
-    def extends(self) -> int | None:
-        """The size of the kept checkpoint."""
-        return None if self._kept is None else self._kept.size
-
-    def verify(self, changes: ChangeSet) -> None:
-        """Unverified unless the change set is right, of this table, and follows the one before."""
-        try:
-            from catalog import LakeError
-            from catalog.changes import FeedVerifier, from_ipc
-        except ImportError as error:
-            message = f"verifying a change feed needs {error.name}: pip install 'strandline[verify]'"
-            raise MissingDependency(f"{message}, or pass verify=False") from None
-        try:
-            parsed = from_ipc(changes.to_bytes())
-            if self._verifier is None:
-                old = self._kept
-                self._verifier = FeedVerifier(
-                    self._keys,
-                    table_uuid=self._uuid,
-                    reached=_before(parsed) if self._since is None else self._since,
-                    kept=None if old is None else LogCheckpoint(old.origin, old.size, old.root),
-                    demand=self._demand,
-                )
-            self._verifier.add(parsed)
-        except LakeError as error:
-            raise Unverified(error.message) from None
-
-
-def _before(changes: CheckedSet) -> int:
-    """The sequence before the change set's first leaf. The verifier checks the leaf that it is read from."""
-    if changes.evidence is None:
-        return -1
-    return _commit(changes.evidence.passed[0][0] if changes.evidence.passed else changes.evidence.leaf).sequence - 1
+def _checked_sets(
+    source: Any, names: tuple[str, ...], uuid: str, partial: bool, sizes: list[int]
+) -> Iterator[CheckedSet]:
+    """The feed's change sets, each of the expected table. Adds the number of changes of each to `sizes`."""
+    for changes in _change_sets(source):
+        _check_set(changes, names, uuid, partial)
+        sizes.append(len(changes))
+        yield changes
 
 
 def _change_sets(source: Any) -> Iterator[CheckedSet]:
@@ -337,7 +245,7 @@ def _check_set(changes: CheckedSet, names: tuple[str, ...], uuid: str, partial: 
         raise Unverified(f"{message}: pass partial=True if that is intended")
     if changes.evidence is not None:
         for leaf in (changes.evidence.leaf, *(passed for passed, _ in changes.evidence.passed)):
-            _check_table(_commit(leaf), names, uuid)
+            _check_table(parse_commit(leaf), names, uuid)
 
 
 def _check_table(commit: ParsedLeaf, names: tuple[str, ...], uuid: str) -> None:
@@ -347,53 +255,8 @@ def _check_table(commit: ParsedLeaf, names: tuple[str, ...], uuid: str) -> None:
         raise Unverified(f"the commit is of the table {commit.table}, not of {' or '.join(names)}")
 
 
-def _commit(leaf: bytes) -> ParsedLeaf:
-    """The fields of a commit's leaf; Unverified if the leaf is of another kind, or has a second reading."""
-    from catalog import LakeError
-    from catalog.changes import parse_leaf
-
-    try:
-        return parse_leaf(leaf)
-    except LakeError as error:
-        raise Unverified(error.message) from None
-
-
-def _trust(key: str | Iterable[str] | None, policy: Any) -> tuple[list[VerifierKey], Policy | None]:
-    """The keys, or the policy that takes their place."""
-    if policy is None:
-        if key is None:
-            raise Invalid(
-                "there is nothing to verify with: pass the log's verifier key as key=, or a policy as policy="
-            )
-        return _keys(key), None
-    try:
-        return [], Policy.parse(_bytes(policy)).for_logs([] if key is None else _keys(key))
-    except PolicyError as error:
-        raise Invalid(f"the policy cannot be used: {error}") from None
-
-
-def _keys(key: str | Iterable[str]) -> list[VerifierKey]:
-    texts: list[str] = [key] if isinstance(key, str) else list(key)
-    if not texts:
-        raise Invalid("there is no key to verify with: pass the log's verifier key as key=")
-    try:
-        return [VerifierKey.parse(text.strip()) for text in texts]
-    except (ValueError, AttributeError) as error:
-        raise Invalid(f"a verifier key reads name+id+base64: {error}") from None
-
-
 def _names(table: str | Iterable[str]) -> tuple[str, ...]:
     names = (table,) if isinstance(table, str) else tuple(table)
     if not names:
         raise Invalid("there is no table to expect: pass its name as table=")
     return names
-
-
-def _bytes(source: Any) -> bytes:
-    data = getattr(source, "data", source)
-    if isinstance(data, bytes):
-        return data
-    try:
-        return Path(source).read_bytes()
-    except (OSError, TypeError) as error:
-        raise Invalid(f"{source!r:.80} cannot be read: {error}") from None

@@ -14,10 +14,10 @@ from typing import Any
 from catalog.access.claims import Claims
 from catalog.access.roles import Level, Role, level_on
 from catalog.core.errors import Denied, NotFound
+from catalog.core.settings import ROLE_PREFIX
 
 ROLE_CLAIMS = ("roles", "cognito:groups")
 SCOPE_CLAIMS = ("scope", "scp")  # as API Gateway's authorizer reads them
-SCOPE_PREFIX = "strandline/"
 _VERBS = {Level.READ: "read", Level.WRITE: "write to", Level.ADMIN: "administer"}
 
 
@@ -38,6 +38,11 @@ class Caller:
             raise no_table(table)
         raise Denied(f"{self.subject} may read {table}, but not {_VERBS[level]} it: ask for the role", subject=table)
 
+    def require_role(self, what: str) -> None:
+        """Denied if the caller has no role at all: whoever may read nothing may not use the lake's time either."""
+        if not self.roles:
+            raise Denied(f"{self.subject} has no role, and may not {what}: ask for one, such as reader:<table>")
+
     def readable(self, tables: Iterable[str]) -> list[str]:
         return [table for table in tables if self.may(Level.READ, table)]
 
@@ -51,16 +56,18 @@ def caller_of(
     authorizer: Mapping[str, Any] | None,
     principals: Mapping[str, Iterable[str]] | None = None,
     authorization: str | None = None,
+    role_prefix: str = ROLE_PREFIX,
 ) -> Caller:
     """The caller from `requestContext.authorizer` of payload format 2.0. Denied if it has no identity.
 
-    A token's roles are in its claims `roles` and `cognito:groups`, or in scopes `strandline/<role>`; `authorization` is
-    the request's Authorization header. A signed request has the roles that `principals` assigns to patterns (with `*`)
-    that match its ARN.
+    A token's roles are the members of its list claims `roles` and `cognito:groups` that begin with the prefix, such as
+    `strandline:reader:gold.*`, and its scopes `strandline/<role>`; `authorization` is the request's Authorization
+    header. A signed request has the roles, without prefix, that `principals` assigns to patterns (with `*`) that match
+    its ARN.
     """
     identity = authorizer or {}
     if isinstance(token := identity.get("jwt"), Mapping):
-        return _token_caller(Claims(token.get("claims") or {}, authorization))
+        return _token_caller(Claims(token.get("claims") or {}, authorization), role_prefix)
     if isinstance(signer := identity.get("iam"), Mapping) and signer.get("userArn"):
         arn = str(signer["userArn"])
         assigned = (roles for pattern, roles in (principals or {}).items() if fnmatchcase(arn, pattern))
@@ -68,14 +75,23 @@ def caller_of(
     raise Denied("the request has no identity: send a token, or sign it")
 
 
-def _token_caller(claims: Claims) -> Caller:
-    subject = claims.text("sub")
-    if not subject:  # queries and idempotency keys belong to a subject
-        raise Denied("the token has no subject: its issuer must set the claim sub to a string")
-    roles = [name for claim in ROLE_CLAIMS for name in claims.members(claim)]
+def _token_caller(claims: Claims, role_prefix: str) -> Caller:
+    names = [name for claim in ROLE_CLAIMS for name in claims.members(claim)]
+    roles = [name.removeprefix(role_prefix) for name in names if name.startswith(role_prefix)]
     scopes = [scope for claim in SCOPE_CLAIMS for scope in claims.scopes(claim)]
-    roles += [scope.removeprefix(SCOPE_PREFIX) for scope in scopes if scope.startswith(SCOPE_PREFIX)]
-    return Caller(subject, _roles(roles))
+    scope_prefix = f"{role_prefix.removesuffix(':')}/"  # OAuth's form: a resource server, then its scope
+    roles += [scope.removeprefix(scope_prefix) for scope in scopes if scope.startswith(scope_prefix)]
+    return Caller(_subject(claims), _roles(roles))
+
+
+def _subject(claims: Claims) -> str:
+    """`<iss>#<sub>`: a subject is unique only within its issuer. Queries and idempotency keys belong to it."""
+    issuer, subject = claims.text("iss"), claims.text("sub")
+    if not issuer or "#" in issuer:  # OpenID Connect: a URL without a fragment
+        raise Denied("the token has no issuer: its claim iss must be the issuer's URL")
+    if not subject:
+        raise Denied("the token has no subject: its issuer must set the claim sub to a string")
+    return f"{issuer}#{subject}"
 
 
 def _roles(names: Iterable[str]) -> tuple[Role, ...]:

@@ -32,9 +32,9 @@ class Claims:
         return claim if isinstance(claim, str) else None
 
     def members(self, name: str) -> list[str]:
-        """The strings of a list claim, or a string claim as the only member; [] for any other claim."""
+        """The strings of a list claim; [] for any other claim."""
         claim = self._claim(name)
-        return [claim] if isinstance(claim, str) else claim or []
+        return claim if isinstance(claim, list) else []
 
     def scopes(self, name: str) -> list[str]:
         """The strings of a list claim, or a string claim split at single spaces (RFC 6749, section 3.3)."""

@@ -21,7 +21,7 @@ from catalog.changes.row_reader import RowReader
 from catalog.changes.touched_rows import diff_snapshots
 from catalog.core.errors import Invalid, NotFound, Unverified
 from catalog.iceberg import ManifestReader
-from catalog.timeline import Miscounted, Recounted, RowChanges
+from catalog.timeline import ChangesDigest, Miscounted, RecomputedChanges
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def changes_of(
     *,
     limit: Limit = LIMIT,
     manifests: ManifestReader | None = None,
-) -> RowChanges | None:
+) -> ChangesDigest | None:
     """Root and count of the changes between two snapshots, under a schema: the sequencer's `ComputeChanges`.
 
     None over the limit, for equality deletes, which have no exact changes, and for files that are gone or cannot
@@ -57,10 +57,12 @@ def changes_of(
         extra = {"table": ".".join(table.name()), "snapshot_id": str(until.snapshot_id), "reason": str(error)}
         log.info("no changes root", extra=extra)
         return None
-    return RowChanges(changes.root.hex(), changes.count)
+    return ChangesDigest(changes.root.hex(), changes.count)
 
 
-def recount(table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str) -> Recounted | None:
+def recount(
+    table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str
+) -> RecomputedChanges | None:
     """Computes an attested root again, for an auditor, within AUDIT_LIMIT.
 
     None when it cannot be computed: that is no fault, and the audit's report counts such commits.
@@ -72,7 +74,7 @@ def recount(table: Table, since: Snapshot | None, until: Snapshot, schema_id: in
         extra = {"table": ".".join(table.name()), "snapshot_id": str(until.snapshot_id), "reason": str(error)}
         log.warning("changes not counted again", extra=extra)
         return None
-    return Recounted(changes.root.hex(), changes.count, tuple(dict.fromkeys(miscounted)))
+    return RecomputedChanges(changes.root.hex(), changes.count, tuple(dict.fromkeys(miscounted)))
 
 
 def recount_rows(table: Table, since: Snapshot, until: Snapshot, schema_id: int) -> tuple[str, str] | None:

@@ -135,6 +135,13 @@ def _number(value: Any) -> int:
     return value
 
 
+def _integer(value: Any) -> int:
+    """A number that may be negative: a writer's clock may be anywhere."""
+    if type(value) is not int:
+        raise ValueError(f"{value!r:.80} is not a number")
+    return value
+
+
 def _bytes(value: Any) -> bytes:
     if not isinstance(value, str) or not _HEX.fullmatch(value):
         raise ValueError(f"{value!r:.80} is not bytes in hex")
@@ -190,7 +197,7 @@ def _commit_in(commit: dict[str, Any]) -> CommitHeader:
         _text(commit["table_uuid"]),
         parse_snapshot_id(commit["snapshot_id"]),
         None if parent is None else parse_snapshot_id(parent),
-        _number(commit["committed_ms"]),
+        _integer(commit["committed_ms"]),
         None if index is None else _number(index),
         None if sequence is None else _number(sequence),
     )

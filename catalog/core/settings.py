@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from catalog.core.errors import Invalid
 
 PREFIX = "STRANDLINE_"
+ROLE_PREFIX = "strandline:"
 
 # The AWS SDKs' own variables are used as they are: an endpoint URL turns AWS into the embedded cloud.
 SDK_VARIABLES = {"region": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL", "function": PREFIX + "FUNCTION"}
@@ -77,6 +78,18 @@ class Settings(BaseModel):
     principals: Json[dict[str, list[str]]] = Field(
         default={},
         description="ARNs of callers that sign their requests to the API (`*` matches anything) -> their roles",
+    )
+    role_prefix: str = Field(
+        default=ROLE_PREFIX,
+        pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
+        description="what a role in a token begins with, so that roles of other programs are none of the lake's",
+    )
+    limits_table: str | None = Field(
+        default=None, description="the DynamoDB table that counts what each caller uses; none: nothing is limited"
+    )
+    limits: dict[str, dict[str, float]] | Json[dict[str, dict[str, float]]] = Field(
+        default={},
+        description="role (none, reader, writer, admin) -> limits of its callers that are not the default",
     )
     query_workers: int = Field(
         default=0,

@@ -43,12 +43,12 @@ def parse_strictly(
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
+        twice = next(key for key in members if keys.count(key) > 1)
         raise ValueError(f"the key {twice!r:.80} is there twice")
-    return found
+    return members
 
 
 def _integer(text: str) -> int:

@@ -20,6 +20,7 @@ from catalog.formats.limits import FileRejected, FormatLimits
 
 _EXTENSIONS = frozenset({"arrow.uuid", "arrow.json"})
 _LITTLE_ENDIAN = 0
+_NAME_CHARACTERS = 255
 
 
 def read_arrow_stream(data: Any, limits: FormatLimits, *, any_type: bool = False) -> pa.Table:
@@ -82,6 +83,19 @@ def check_shape(schema: pa.Schema, limits: FormatLimits) -> None:
     for field in schema:
         if _depth(field.type) > limits.depth:
             raise FileRejected(f"values are nested deeper than {limits.depth} levels: flatten them", column=field.name)
+        _check_names(field, field.name)
+
+
+def _check_names(field: Any, column: str) -> None:
+    """Raises FileRejected for names that the Glue catalog does not have, also inside objects."""
+    if not field.name.strip() or len(field.name) > _NAME_CHARACTERS or not field.name.isprintable():
+        reason = f"a column's name must have 1 to {_NAME_CHARACTERS} characters that can be printed: rename it"
+        raise FileRejected(reason, column=column[:40])
+    if pt.is_struct(field.type):
+        for number in range(field.type.num_fields):
+            _check_names(field.type.field(number), column)
+    elif pt.is_list(field.type) or pt.is_large_list(field.type):
+        _check_names(field.type.value_field.with_name("item"), column)
 
 
 def _depth(type_: Any) -> int:

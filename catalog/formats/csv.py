@@ -31,7 +31,7 @@ def read_csv(stream: Any, limits: FormatLimits, hint: pa.Schema | None, delimite
 
     Positions count rows from 1, the header being row 1, as editors show them. An empty value is null, `""` is not.
     """
-    quotes: Any = _QuoteCounter(stream)
+    quotes: Any = _QuoteCounter(stream, delimiter.encode(), limits)
     source: Any = pa.PythonFile(quotes, mode="r")
     convert: Any = csv.ConvertOptions  # the stubs lack default_column_type
     try:
@@ -46,7 +46,7 @@ def read_csv(stream: Any, limits: FormatLimits, hint: pa.Schema | None, delimite
                 quoted_strings_can_be_null=False,
             ),
         )
-        _check_header(reader.schema.names)
+        _check_header(reader.schema.names, limits)
         first = 2
         for batch in reader:
             if batch.num_rows:
@@ -55,16 +55,37 @@ def read_csv(stream: Any, limits: FormatLimits, hint: pa.Schema | None, delimite
             first += batch.num_rows
     except pa.ArrowInvalid as error:
         raise _rejected(str(error), limits) from None
+    except UnicodeDecodeError as error:
+        raise FileRejected(f"the header is not UTF-8 ({error.reason}): save the file as UTF-8", row=1) from None
     if quotes.count % 2:
         raise FileRejected('a quote is opened and never closed: write a quote inside a value as ""')
 
 
-def _check_header(names: list[str]) -> None:
+def _check_columns(count: int, limits: FormatLimits) -> None:
+    if count > limits.columns:
+        raise FileRejected(f"there are {count} columns, over the limit of {limits.columns}: split the table", row=1)
+
+
+def _delimiters(data: bytes, delimiter: bytes) -> int:
+    """How many delimiters the first line has, outside of quotes."""
+    count = 0
+    for outside in data.lstrip(b"\r\n").split(b'"')[::2]:
+        line, ended, _ = outside.replace(b"\r", b"\n").partition(b"\n")
+        count += line.count(delimiter)
+        if ended:
+            break
+    return count
+
+
+def _check_header(names: list[str], limits: FormatLimits) -> None:
+    _check_columns(len(names), limits)
+    seen = set[str]()
     for number, name in enumerate(names):
         if not name.strip():
             raise FileRejected(f"the header's column {number + 1} has no name: name every column", row=1)
-        if name in names[:number]:
+        if name in seen:
             raise FileRejected("the name appears twice in the header: rename one of the columns", row=1, column=name)
+        seen.add(name)
 
 
 def _typed(column: Any, name: str, hint: pa.Schema | None, first: int) -> Any:
@@ -164,18 +185,25 @@ def _rejected(message: str, limits: FormatLimits) -> FileRejected:
 
 
 class _QuoteCounter:
-    """Counts the quotes that are read: pyarrow reads a quote that is never closed as one value up to the file's end."""
+    """Counts the quotes that are read: pyarrow reads a quote that is never closed as one value up to the file's end.
+
+    Also counts the header's columns, before pyarrow makes a column of each.
+    """
 
     closed = False
 
-    def __init__(self, stream: Any) -> None:
-        self._stream, self.count = stream, 0
+    def __init__(self, stream: Any, delimiter: bytes, limits: FormatLimits) -> None:
+        self._stream, self.count, self._started = stream, 0, False
+        self._delimiter, self._limits = delimiter, limits
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._stream.read(size)
+        if not self._started:
+            self._started = True
+            _check_columns(1 + _delimiters(data, self._delimiter), self._limits)
         self.count += data.count(b'"')
         return data
 

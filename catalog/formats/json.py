@@ -19,6 +19,7 @@ import pyarrow.types as pt
 
 from catalog.formats.byte_positions import find_bytes
 from catalog.formats.json_numbers import check_numbers
+from catalog.formats.json_width import block_parts, check_width, row_parts
 from catalog.formats.limits import FileRejected, FormatLimits
 
 BLOCK_BYTES = 4 << 20
@@ -44,8 +45,10 @@ def read_json_lines(stream: Any, limits: FormatLimits, hint: pa.Schema | None) -
         breaks = find_bytes(block, lambda part: part == _BREAK)
         if len(rest) > limits.row_bytes:
             raise _too_long(limits, line=first_line + len(breaks))
-        if block and not block.isspace():
-            yield parser.parse(block, first_line, _depth_bound(block, breaks))
+        depth_bound = _depth_bound(block, breaks)
+        for before, part in block_parts(block):
+            if part and not part.isspace():
+                yield parser.parse(part, first_line + before, depth_bound)
         first_line += len(breaks)
         data = following
 
@@ -57,10 +60,9 @@ def read_json(stream: Any, limits: FormatLimits, hint: pa.Schema | None) -> Iter
         rows.append(text)
         size += len(text)
         if size >= BLOCK_BYTES:
-            yield parser.parse_rows(rows, first)
+            yield from parser.parse_rows(rows, first)
             first, rows, size = first + len(rows), [], 0
-    if rows:
-        yield parser.parse_rows(rows, first)
+    yield from parser.parse_rows(rows, first)
 
 
 def _values(stream: Any, limits: FormatLimits) -> Iterator[bytes]:
@@ -152,9 +154,10 @@ class _Parser:
         self._text: dict[str, pa.Field[Any]] = {}
         self._unified: pa.Schema | None = None if hint is not None else pa.schema([])
 
-    def parse_rows(self, rows: list[bytes], first: int) -> pa.Table:
-        depth_bound = max(row.count(b"{") + row.count(b"[") for row in rows)
-        return self.parse(b"\n".join(rows), first, depth_bound, rows)
+    def parse_rows(self, rows: list[bytes], first: int) -> Iterator[pa.Table]:
+        for before, part in row_parts(rows):
+            depth_bound = max(row.count(b"{") + row.count(b"[") for row in part)
+            yield self.parse(b"\n".join(part), first + before, depth_bound, part)
 
     def parse(self, block: bytes, first: int, depth_bound: int, rows: list[bytes] | None = None) -> pa.Table:
         """`first`: the number of the first line or row. `depth_bound`: no row is nested more deeply."""
@@ -167,14 +170,14 @@ class _Parser:
                 if not expected:
                     raise
                 table = self._read(block, [])  # a value has another type: the check against the table says which
+            if any(_is_deeper(field.type, self._limits.depth) for field in table.schema):
+                self._check_rows(block, rows, first)
             without_times = [_without_times(field) for field in table.schema]
             if without_times != list(table.schema):
                 table = self._read(block, without_times)
         except pa.ArrowInvalid as error:
             self._check_rows(block, rows, first)  # a limit that was passed explains more than a parse error
             raise self._explained(str(error), _lines(block, rows), first) from None
-        if any(_type_depth(field.type) > self._limits.depth for field in table.schema):
-            self._check_rows(block, rows, first)
         check_numbers(table, block, lambda: _numbered_rows(_lines(block, rows), first), self._unit)
         if self._unified is not None:
             try:
@@ -198,8 +201,17 @@ class _Parser:
             except UnicodeDecodeError as error:
                 at = block.count(b"\n", 0, error.start)
                 raise self._refused(f"it is not UTF-8: {error.reason}", first + at) from None
+        text = block.lstrip(b" \t\r\n")
+        if not text.startswith(b"{"):  # pyarrow crashes if the first value is null
+            number = first + block.count(b"\n", 0, len(block) - len(text))
+            raise self._refused("it is not JSON, or not an object with columns", number)
         if len(block) > self._limits.row_bytes or depth_bound > self._limits.depth:
             self._check_rows(block, rows, first)
+        if block.count(b":") > self._limits.columns:
+            shortest = 4 * self._limits.columns  # that many keys take more bytes
+            for number, line in enumerate(_lines(block, rows), first):
+                if len(line) > shortest:
+                    check_width(line, self._limits, **{self._unit: number})
 
     def _check_rows(self, block: bytes, rows: list[bytes] | None, first: int) -> None:
         for number, line in enumerate(_lines(block, rows), first):
@@ -258,11 +270,11 @@ def _depth(line: bytes) -> int:
     return deepest
 
 
-def _type_depth(kind: Any) -> int:
-    """How deeply values of the type are nested, the row included."""
-    if not kind.num_fields:
-        return 1
-    return 1 + max(_type_depth(kind.field(number).type) for number in range(kind.num_fields))
+def _is_deeper(kind: Any, depth: int) -> bool:
+    """Whether values of the type, the row included, are nested more deeply. Looks no deeper than that."""
+    if depth <= 1:
+        return bool(kind.num_fields)
+    return any(_is_deeper(kind.field(number).type, depth - 1) for number in range(kind.num_fields))
 
 
 def _can_hint(kind: pa.DataType) -> bool:

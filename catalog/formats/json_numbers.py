@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -21,10 +22,14 @@ from catalog.formats.exact_numbers import fault
 from catalog.formats.limits import FileRejected
 
 EXACT = 2**53
+_LEAST_NORMAL = sys.float_info.min
 _FRACTION = r"^[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)$"
 """Neither an integer nor `1.2.3`, which can only be part of a string."""
 _NUMBER_BYTES = re.compile(rb"[0-9.eE+-]+")
 _IN_NUMBER = np.isin(np.arange(256), np.frombuffer(b"0123456789.eE+-", np.uint8))
+_LONG = 16
+"""A double may change a fraction of this many digits, or digits and a point."""
+_LONG_RUN = re.compile(rb"[0-9.]{%d}" % _LONG)
 _WINDOW = 32
 """Longer than any number that a program prints from a double."""
 _MINUS, _E = b"-e"
@@ -47,7 +52,10 @@ def check_numbers(table: pa.Table, block: bytes, lines: NumberedLines, unit: str
             for path, reason in _faults(text, [field]):
                 raise FileRejected(reason, column=path, **cast(dict[str, Any], {unit: number}))
     doubles = [field for field in table.schema if _has_double(field.type)]
-    if doubles and _has_fault(block):
+    if not doubles:
+        return
+    tiny = any(_may_be_tiny(table[field.name]) for field in doubles)
+    if _has_fault(block, tiny):
         for number, text in lines():
             if _has_fault(text):
                 for path, reason in _faults(text, doubles):
@@ -59,10 +67,21 @@ def _has_double(kind: Any) -> bool:
     return pt.is_floating(kind) or any(map(_has_double, inner))
 
 
-def _has_fault(text: bytes) -> bool:
-    """Whether a double would change a fraction in the text, even one inside a string. Runs on every block."""
-    if _has_tiny_exponent(text):
+def _may_be_tiny(column: Any) -> bool:
+    """Whether a number in the column may have had too small an exponent: a double of it is zero or has fewer digits."""
+    if not pt.is_floating(column.type):
+        return True  # nested: the text tells
+    values = column.drop_null() if column.null_count else column
+    return any(not np.abs(chunk.to_numpy()).min() >= _LEAST_NORMAL for chunk in values.chunks if len(chunk))
+
+
+def _has_fault(text: bytes, tiny: bool = True) -> bool:
+    """Whether a double would change a fraction in the text, even one inside a string. Runs on every block.
+    `tiny`: whether to look for exponents that are too small."""
+    if tiny and _has_tiny_exponent(text):
         return True
+    if not _may_have_long_run(text):
+        return False
     fractions = _long_fractions(text)
     # Most numbers were printed from a double and read back as they were: only the others are checked one by one.
     others = fractions.filter(pc.not_equal(fractions, fractions.cast(pa.float64()).cast(pa.string())))
@@ -86,6 +105,19 @@ def _long_fractions(text: bytes) -> Any:
     return numbers.filter(pc.match_substring_regex(numbers, _FRACTION))
 
 
+def _may_have_long_run(text: bytes) -> bool:
+    """False if no sixteen digits and points stand in a row. Looks at every fourth byte: such a run holds four of them.
+    A word of four bytes is its first one, modulo 256, so that nothing is gathered byte by byte."""
+    words = np.frombuffer(text, "<u4", len(text) // 4)
+    for at in range(0, len(words), _STEP // 4):
+        part = words[at : at + _STEP // 4 + 3].astype(np.uint8)
+        run = (part - 46 < 12) & (part != 47)  # below a point it wraps around; 47 is a slash
+        if (run[3:] & run[2:-1] & run[1:-2] & run[:-3]).any():
+            return True
+    # The last word is incomplete: the run that ends there is looked for byte by byte.
+    return _LONG_RUN.search(text, max(len(text) - 2 * _LONG, 0)) is not None
+
+
 def _has_tiny_exponent(text: bytes) -> bool:
     """Whether a number ends as in `1e-310`: a double that small has fewer digits than others."""
     codes = np.frombuffer(text, np.uint8)
@@ -103,7 +135,7 @@ def _long_runs(codes: Any) -> Any:
     """Where sixteen digits and points in a row, or more, begin."""
     starts = [np.empty(0, np.int64)]
     for at in range(0, len(codes), _STEP):
-        part = codes[max(at - 1, 0) : at + _STEP + 15]
+        part = codes[max(at - 1, 0) : at + _STEP + _LONG - 1]
         run = (part - 46 < 12) & (part != 47)  # below a point it wraps around; 47 is a slash
         start = run[1:] & ~run[:-1] if at else run & ~np.append([False], run[:-1])
         run = run[1:] if at else run

@@ -15,7 +15,8 @@ class FormatLimits:
     decompressed_bytes: int = 8 << 30
     row_bytes: int = 8 << 20
     """For one JSON value, CSV row, line of text or Markdown note."""
-    depth: int = 64
+    depth: int = 32
+    """Python's own limit, which pyiceberg's visitors of a schema reach at about 60 levels, is twice that."""
     columns: int = 1000
     in_memory_bytes: int = 256 << 20
     """For what cannot be read in parts: a Parquet file inside gzip or zstd, one Parquet page, one decoded row."""

@@ -25,7 +25,14 @@ _FRONT = re.compile(r"\A---[ \t]*\n(?P<yaml>.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)",
 _CODE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)|`[^`\n]*`", re.S | re.M)
 _TAG = re.compile(r"(?<![\w&/#])#([^\W\d][\w/-]*)")
 _LINK = re.compile(r"\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]*)?(?:\|[^\[\]\n]*)?\]\]")
-_HEADING = re.compile(r"^#[ \t]+(.+?)[ \t]*#*$", re.M)
+_HEADING = re.compile(r"^#[ \t]+(\S.*)$", re.M)
+FRONT_MATTER_BYTES = 64 << 10
+FRONT_MATTER_NODES = 4000
+"""PyYAML takes about 30 microseconds for a node."""
+_NUMBER_CHARACTERS = 400
+_NUMBER = re.compile(r"[-+.]?[0-9][0-9a-zA-Z_:.+-]*")
+# What PyYAML's constructors raise for a tag that its value does not fit: `!!bool x`, `!!int ""`, `!!timestamp x`.
+_UNFIT = (ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 
 
 def parse_note(text: str, path: str, limits: FormatLimits) -> dict[str, Any]:
@@ -37,8 +44,7 @@ def parse_note(text: str, path: str, limits: FormatLimits) -> dict[str, Any]:
     properties = _front_matter(front["yaml"], limits) if front else {}
     body = text[front.end() :] if front else text
     prose = _CODE.sub(" ", body)
-    heading = _HEADING.search(prose)
-    title = properties.get("title") or (heading[1] if heading else path.rpartition("/")[2].partition(".")[0])
+    title = properties.get("title") or _heading(prose) or path.rpartition("/")[2].partition(".")[0]
     return {
         "path": path,
         "title": str(title),
@@ -49,25 +55,26 @@ def parse_note(text: str, path: str, limits: FormatLimits) -> dict[str, Any]:
     }
 
 
+def _heading(prose: str) -> str | None:
+    """The text of the first heading, without the closing `#`s. Each character is examined once."""
+    heading = _HEADING.search(prose)
+    return heading[1].rstrip(" \t").rstrip("#").rstrip(" \t") if heading else None
+
+
 def _front_matter(text: str, limits: FormatLimits) -> dict[str, Any]:
+    if len(text) > FRONT_MATTER_BYTES:
+        reason = f"the front matter has {len(text)} characters, over the limit of {FRONT_MATTER_BYTES}"
+        raise FileRejected(f"{reason}: move it into the note, or into a file of rows", line=1)
     try:
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                # A few lines of aliases can expand to gigabytes.
-                reason = "the front matter has an alias (*name): write the value out"
-                raise FileRejected(reason, line=event.start_mark.line + 2)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > limits.depth:
-                raise FileRejected(
-                    f"the front matter is nested deeper than {limits.depth} levels", line=event.start_mark.line + 2
-                )
+        _check_front_matter(text, limits)
         properties = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         reason = f"the front matter is not valid YAML: {error.problem}"
         raise FileRejected(reason, line=mark.line + 2 if mark else 1) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except FileRejected:
+        raise
+    except (yaml.YAMLError, *_UNFIT) as error:
         raise FileRejected(f"the front matter is not valid YAML: {error}", line=1) from None
     if properties is None:
         return {}
@@ -77,9 +84,35 @@ def _front_matter(text: str, limits: FormatLimits) -> dict[str, Any]:
     return properties
 
 
+def _check_front_matter(text: str, limits: FormatLimits) -> None:
+    """Bounds what building the values costs, from the events, which hold no values yet."""
+    depth = nodes = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = event.start_mark.line + 2
+        if isinstance(event, yaml.AliasEvent):
+            # A few lines of aliases can expand to gigabytes.
+            raise FileRejected("the front matter has an alias (*name): write the value out", line=line)
+        if isinstance(event, yaml.ScalarEvent) and _is_long_number(event):
+            # `1:59:59…` is a number with the base 60: its value takes time by the square of its length.
+            raise FileRejected(f"a number has more than {_NUMBER_CHARACTERS} characters: write it as text", line=line)
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > FRONT_MATTER_NODES:
+            raise FileRejected(f"the front matter has more than {FRONT_MATTER_NODES} values: use fewer", line=line)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > limits.depth:
+            raise FileRejected(f"the front matter is nested deeper than {limits.depth} levels", line=line)
+
+
+def _is_long_number(scalar: Any) -> bool:
+    is_text = scalar.tag is None and not scalar.implicit[0]
+    return not is_text and len(scalar.value) > _NUMBER_CHARACTERS and bool(_NUMBER.fullmatch(scalar.value))
+
+
 def _as_json(properties: dict[str, Any]) -> str:
     try:
-        return json.dumps(_with_text_keys(properties), ensure_ascii=False, allow_nan=False, default=str)
+        text = json.dumps(_with_text_keys(properties), ensure_ascii=False, allow_nan=False, default=str)
+        text.encode()  # a YAML escape can write half of a surrogate pair, which is no character
+        return text
     except (TypeError, ValueError) as error:
         raise FileRejected(f"the front matter cannot be stored as JSON: {error}", line=1) from None
 

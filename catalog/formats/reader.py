@@ -23,6 +23,8 @@ from catalog.formats.parquet import read_parquet
 
 _TEXT: dict[str, Any] = {"path": pa.string(), "line": pa.int64(), "text": pa.string()}
 TEXT = pa.schema(_TEXT)
+BATCH_ROWS = 32_768
+"""So that a batch of few columns stays small in a table of many."""
 _FORMATS = {
     "jsonl": "jsonl", "ndjson": "jsonl", "json": "json", "csv": "csv", "tsv": "tsv", "parquet": "parquet",
     "txt": "text", "log": "text", "md": "markdown", "markdown": "markdown",
@@ -66,11 +68,14 @@ def read_rows(reader: Any, name: str, limits: FormatLimits, hint: pa.Schema | No
     fault.
     """
     format_ = detect(name)
-    rows = 0
+    rows, columns = 0, set[str]()
     try:
         for table in _tables(format_, reader, name, limits, hint):
             check_shape(table.schema, limits)
-            for batch in table.to_batches():
+            columns.update(table.schema.names)
+            if len(columns) > limits.columns:
+                raise FileRejected(f"there are more than {limits.columns} columns, the limit: split the table")
+            for batch in table.to_batches(max_chunksize=BATCH_ROWS):
                 rows += batch.num_rows
                 yield batch
     except (ConnectionError, TimeoutError):

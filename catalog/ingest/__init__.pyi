@@ -1,6 +1,6 @@
 from catalog.ingest.commit import FileRows as FileRows
 from catalog.ingest.commit import Result as Result
-from catalog.ingest.commit import Versions as Versions
+from catalog.ingest.commit import SourceVersions as SourceVersions
 from catalog.ingest.commit import append_large_file as append_large_file
 from catalog.ingest.commit_group import CommitGroup as CommitGroup
 from catalog.ingest.dead_letters import DeadLetters as DeadLetters
@@ -20,3 +20,4 @@ from catalog.ingest.s3_events import LandedFile as LandedFile
 from catalog.ingest.s3_events import parse_event as parse_event
 from catalog.ingest.s3_events import parse_key as parse_key
 from catalog.ingest.s3_events import parse_table as parse_table
+from catalog.ingest.target_table import MUST_EXIST as MUST_EXIST

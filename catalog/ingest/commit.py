@@ -40,7 +40,7 @@ PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Versions:
+class SourceVersions:
     """The version that a file is, and access to the other versions of its object. `rows_of` reads the rows of a version
     by its id; `current` returns the id of the newest. `is_import`: a file on a user's machine, which is committed again
     only if its content has changed."""
@@ -60,7 +60,7 @@ class FileRows:
     source: str
     rows: int
     batches: Callable[[], Iterator[pa.RecordBatch]]
-    versions: Versions | None = None
+    versions: SourceVersions | None = None
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class _Append:
 
         for batch in file.batches():
             piece.append(batch)
-            size += batch.nbytes
+            size += padded_bytes(batch, len(planner.version.schema.fields))
             if size >= PIECE_BYTES:
                 write()
                 first, size = first + sum(part.num_rows for part in piece), 0
@@ -294,6 +294,11 @@ class _Append:
         """The new data files, and deletes for the rows of the planned version that have their keys."""
         old = planner.delete_keys(pa.concat_tables(self._replaced_keys), self._key)
         return replace(old, added=(*new.added, *old.added), rows=new.rows)
+
+
+def padded_bytes(batch: pa.RecordBatch, columns: int) -> int:
+    """The size of the batch in a table of so many columns: those that it lacks are nulls, which take memory too."""
+    return int(batch.nbytes) + 8 * batch.num_rows * max(columns - batch.num_columns, 0)
 
 
 def _repeated_versions(files: Sequence[FileRows]) -> dict[str, str]:

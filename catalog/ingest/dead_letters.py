@@ -18,7 +18,7 @@ from catalog.ingest.s3_events import parse_event
 
 _BATCH = 10
 _HIDDEN_S = 120
-"""Visibility timeout of a received dead letter: only another `look` or `redrive` reads this queue."""
+"""Visibility timeout of a received dead letter: only another `peek` or `redrive` reads this queue."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DeadLetters:
     def __init__(self, sqs: Any, queue_url: str, ledger: Ledger) -> None:
         self._sqs, self._queue, self._ledger = sqs, queue_url, ledger
 
-    def look(self, limit: int | None = None) -> list[DeadLetter]:
+    def peek(self, limit: int | None = None) -> list[DeadLetter]:
         """The dead letters, which stay in their queue. One request for every ten, and one for each to release it."""
         received = list(self._receive(limit))
         with self._translated():

@@ -18,7 +18,8 @@ import pyarrow as pa
 from catalog.core.errors import Conflict, Invalid, LakeError, as_lake_error
 from catalog.core.logs import correlation
 from catalog.formats import FileRejected, FormatLimits, detect, is_known, read_rows, unify
-from catalog.ingest.commit import FileRows, Result, Versions, append_files, append_large_file
+from catalog.ingest.attempts import MAX_DEATHS, Attempts
+from catalog.ingest.commit import FileRows, Result, SourceVersions, append_files, append_large_file, padded_bytes
 from catalog.ingest.landed_object import DigestingStream, Gone, LandedObject
 from catalog.ingest.ledger import Ledger
 from catalog.ingest.media import read_media
@@ -31,6 +32,7 @@ from catalog.tables import Tables
 READERS = 4
 HOLD_BYTES = 16 << 20
 """Rows of a file up to this size stay in memory until the commit; a larger file is read a second time."""
+SCHEMAS = 50
 GROUP_BYTES = 128 << 20
 """Files are committed once the rows in memory reach this size."""
 
@@ -45,6 +47,15 @@ class _File:
     schemas: list[pa.Schema] = field(default_factory=list)
     batches: list[pa.RecordBatch] | None = None
     held: int = 0
+    names: set[str] = field(default_factory=set)
+
+    def add_schema(self, schema: pa.Schema) -> None:
+        if schema in self.schemas:
+            return
+        self.names.update(schema.names)
+        self.schemas.append(schema)
+        if len(self.schemas) > SCHEMAS:  # a sparse file may have as many as it has batches
+            self.schemas = [unify(self.schemas, loose=self.has_inferred_types)]
 
     @property
     def is_media(self) -> bool:
@@ -65,6 +76,7 @@ class Ingest:
     def __init__(self, s3: Any, tables: Tables, bucket: str, limits: FormatLimits | None = None) -> None:
         self._s3, self._tables, self._limits = s3, tables, limits or FormatLimits()
         self._rules, self._ledger = RuleStore(s3, bucket, tables), Ledger(s3, bucket)
+        self._attempts = Attempts(s3, bucket)
 
     def run(self, files: Sequence[LandedFile]) -> list[Outcome]:
         """Ingests the files; returns their outcomes in the same order. Raises nothing: an error is a file's outcome."""
@@ -86,6 +98,32 @@ class Ingest:
         for outcome in outcomes:
             log_outcome(outcome)
         return outcomes
+
+    def run_alone(self, landed: LandedFile) -> Outcome:
+        """Ingests one file that may have ended the processes which read it before: after MAX_DEATHS attempts it is
+        quarantined without being read. Raises nothing. Two PUTs and a GET more than `run`."""
+        outcome = Outcome(landed)
+        try:
+            deaths = self._attempts.begin(landed)
+            if deaths < MAX_DEATHS:
+                outcome = self.run([landed])[0]
+            else:
+                self._refuse_to_read(outcome, deaths)
+            self._attempts.end(landed)
+        except LakeError as error:
+            outcome.error, outcome.status = outcome.error or error, "failed"
+        return outcome
+
+    def _refuse_to_read(self, outcome: Outcome, deaths: int) -> None:
+        reason = f"{deaths} processes ended while they read this file, out of memory or time: split it, or correct it"
+        try:
+            destination: Destination | None = parse_key(outcome.landed.key)
+        except Invalid:
+            destination = None
+        outcome.table = destination.full_table if destination else None
+        self._reject(LandedObject(self._s3, outcome.landed), destination, outcome, FileRejected(reason))
+        self._write_record(outcome)
+        log_outcome(outcome)
 
     def _ingest(self, name: str, files: list[_File], pool: ThreadPoolExecutor) -> None:
         try:
@@ -112,7 +150,7 @@ class Ingest:
 
     def _read(self, file: _File, target: TargetTable) -> None:
         """Reads the whole file for its digest, its columns, and its rows if they fit into memory; or for its fault."""
-        file.schemas, file.batches, file.held, file.outcome.rows = [], [], 0, 0
+        file.schemas, file.names, file.batches, file.held, file.outcome.rows = [], set(), [], 0, 0
         with correlation(file.outcome.landed.correlation_id):
             stream = None
             try:
@@ -120,9 +158,8 @@ class Ingest:
                 file.outcome.size = file.source.size
                 for batch in self._rows(file, stream, target):
                     file.outcome.rows += batch.num_rows
-                    if batch.schema not in file.schemas:
-                        file.schemas.append(batch.schema)
-                    file.held += batch.nbytes
+                    file.add_schema(batch.schema)
+                    file.held += padded_bytes(batch, max(len(target.columns or ()), len(file.names)))
                     if file.batches is not None and file.held <= HOLD_BYTES:
                         file.batches.append(batch)
                     else:
@@ -176,6 +213,7 @@ class Ingest:
             try:
                 if target.columns is None and fitting and fitting[0].is_media != file.is_media:
                     raise FileRejected("media and rows cannot share a table: put them below different tables")
+                target.check_creation(file.source.metadata)
                 file_columns = target.new_columns(file.schemas)
                 unify([*new_columns, *file_columns], loose=loose)
             except Invalid as error:
@@ -215,7 +253,7 @@ class Ingest:
             return map(target.select_columns, self._rows(other, other.source.stream(self._limits), target))
 
         batches = read_again if held is None else lambda: map(target.select_columns, held)
-        versions = Versions(own, of_version, file.source.current_version)
+        versions = SourceVersions(own, of_version, file.source.current_version)
         return FileRows(own.token, outcome.source, outcome.rows, batches, versions)
 
     def _apply_results(self, files: Sequence[_File], results: dict[str, Result]) -> None:

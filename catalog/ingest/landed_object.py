@@ -31,7 +31,7 @@ class Gone(NotFound):
 
 
 class LandedObject:
-    """One version of one object. `size`, `modified` and `version` are S3's after the first `stream`."""
+    """One version of one object. `size`, `modified`, `version` and `metadata` are S3's after the first `stream`."""
 
     def __init__(self, s3: Any, landed: LandedFile) -> None:
         self._s3, self.landed = s3, landed
@@ -41,6 +41,7 @@ class LandedObject:
         self.size = 0
         self.modified = datetime.now(UTC)
         self.version: str | None = landed.version_id
+        self.metadata: dict[str, str] = {}
         self._etag = ""
 
     def stream(self, limits: FormatLimits) -> DigestingStream:
@@ -50,6 +51,7 @@ class LandedObject:
             response = self._s3.get_object(**self._location)
         self.size, self.modified = int(response["ContentLength"]), response["LastModified"]
         self._etag, self.version = response["ETag"], response.get("VersionId")
+        self.metadata = response.get("Metadata", {})
         if "VersionId" not in self._location and self.landed.etag not in (None, self._etag.strip('"')):
             response["Body"].close()
             raise Gone(f"{self.landed.key} was replaced: the message of the newer object ingests that")

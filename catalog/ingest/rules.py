@@ -66,7 +66,7 @@ def parse_rule(source: Any) -> Rule:
 
 
 class RuleStore:
-    """The rules of one lake. Each method is one request, `listed` one per rule; `set` also loads the table."""
+    """The rules of one lake. Each method is one request, `all` one per rule; `set` also loads the table."""
 
     def __init__(self, s3: Any, bucket: str, tables: Tables) -> None:
         self._s3, self._bucket, self._tables = s3, bucket, tables
@@ -113,7 +113,7 @@ class RuleStore:
         with self._translated(table):
             self._s3.delete_object(Bucket=self._bucket, Key=_key(table), IfMatch=stored.tag)
 
-    def listed(self, namespace: str | None = None) -> list[StoredRule]:
+    def all(self, namespace: str | None = None) -> list[StoredRule]:
         """All rules, or those of one namespace, ordered by table."""
         prefix = RULES if namespace is None else f"{RULES}{namespace}/"
         with self._translated(namespace or "rules"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from catalog.tables import MODE_PROPERTY, Tables, TableVersion, table_key
 
 log = logging.getLogger(__name__)
 
+MUST_EXIST = {"strandline-table": "must-exist"}
+"""S3 metadata of a landed file: its table is not created for it. The API signs it with an upload's URL."""
 ADD_ATTEMPTS = 5
 """How often adding columns is tried while other processes change the table."""
 
@@ -65,6 +67,13 @@ class TargetTable:
                 raise FileRejected("a new column must not have a dot in its name: rename it", column=field.name)
         return [pa.schema(fields) for fields in missing if fields]
 
+    def check_creation(self, metadata: Mapping[str, str]) -> None:
+        """Raises FileRejected for a file that would create the table, from somebody who may not create it."""
+        declared = self._has_rule and not self.rule.inferred
+        if not self.exists and not declared and MUST_EXIST.items() <= metadata.items():
+            reason = f"{self.name} does not exist, and the file is from a caller that may not create it"
+            raise FileRejected(f"{reason}: ask an admin to create the table, then upload the file again")
+
     def evolve(self, columns: pa.Schema) -> bool:
         """Creates the table, or adds the columns; False if neither was needed. Stores a rule if there is none."""
         before = self.columns
@@ -90,7 +99,7 @@ class TargetTable:
 
     def _load(self) -> TableVersion | None:
         try:
-            version = self._tables.catalogue.load(self.name)
+            version = self._tables.table_store.load(self.name)
         except NotFound:
             return None
         self.exists = True
@@ -102,11 +111,13 @@ class TargetTable:
         namespace = self.name.partition(".")[0]
         with translate_aws_errors(namespace):
             try:
-                self._tables.catalogue.catalog.load_namespace_properties(namespace)
+                self._tables.table_store.catalog.load_namespace_properties(namespace)
             except NoSuchNamespaceError:
                 raise FileRejected(f"there is no namespace {namespace!r}: create it, or correct the key") from None
 
     def _create(self, columns: Schema | pa.Schema) -> None:
+        if not len(columns.names if isinstance(columns, pa.Schema) else columns.fields):
+            raise FileRejected("the file has no columns, so no table can be created from it")
         try:
             self._tables.create(self.name, columns, mode=self.rule.mode, key=self.rule.key)
         except Conflict:

@@ -15,6 +15,8 @@ from catalog.merkle.note import NoteError, VerifierKey
 
 MAX_POLICY_BYTES = 256 << 10
 NO_WITNESS = "none"
+MAX_SKEW_S = 300
+"""How far a witness's clock may be ahead of the verifier's."""
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _SPACE = re.compile(r"[ \t]+")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
@@ -35,6 +37,17 @@ class Policy:
     """Name -> (how many of its members, the members)."""
     urls: Mapping[str, str] = field(default_factory=dict)
     """The name of a witness -> the prefix to which checkpoints are sent."""
+    not_before: int = 0
+    """Only cosignatures from this time on count, and up to `not_after` (POSIX seconds): see `recent`."""
+    not_after: int = 2**63 - 1
+
+    def __post_init__(self) -> None:
+        """A witness is somebody else than the log, and each witness than the others: PolicyError if not."""
+        signers = [key.public_key for key in self.logs]
+        for name, witness in self.witnesses.items():
+            if witness.public_key in signers:
+                raise PolicyError(f"the witness {name} has the public key of a log or of another witness")
+            signers.append(witness.public_key)
 
     @classmethod
     def parse(cls, data: bytes) -> Policy:
@@ -52,15 +65,33 @@ class Policy:
         names = self.cosigned_by(note)
         if not self._is_witnessed(self.quorum, names):
             missing = ", ".join(sorted(self.witnesses.keys() - names))
+            when = f" from {self.not_before} to {self.not_after} (POSIX seconds)" if self.not_before else ""
             raise NoteError(
                 f"the quorum {self.quorum} of the policy is not met: {len(names)} of its {len(self.witnesses)} "
-                f"witnesses cosigned ({', '.join(sorted(names)) or 'none'}); missing: {missing}"
+                f"witnesses cosigned{when} ({', '.join(sorted(names)) or 'none'}); missing: {missing}"
             )
         return checkpoint
 
+    def recent(self, max_age_s: int, now_s: int) -> Policy:
+        """The policy that counts only cosignatures of the last `max_age_s` seconds: the checkpoint was current then.
+
+        A log cannot show an old checkpoint for the newest to somebody who demands this, unless witnesses cosign it
+        anew. A time in the future is wrong, or was chosen to last: MAX_SKEW_S is tolerated. PolicyError if the policy
+        demands no witness, since a log's own signature has no time.
+        """
+        if self.quorum == NO_WITNESS:
+            raise PolicyError("the policy demands no witness: only a cosignature says how old a checkpoint is")
+        if max_age_s <= 0:
+            raise PolicyError(f"the age of a checkpoint is at most some seconds, not {max_age_s}")
+        return replace(self, not_before=max(now_s - max_age_s, 1), not_after=now_s + MAX_SKEW_S)
+
     def cosigned_by(self, note: bytes) -> set[str]:
         """The names of the policy's witnesses that cosigned the checkpoint; NoteError if one of them signed another."""
-        cosigned = {cosignature.key for cosignature in read_cosignatures(note, self.witnesses.values())}
+        cosigned = {
+            cosignature.key
+            for cosignature in read_cosignatures(note, self.witnesses.values())
+            if self.not_before <= cosignature.timestamp <= self.not_after
+        }
         return {name for name, key in self.witnesses.items() if key in cosigned}
 
     def for_logs(self, keys: Iterable[VerifierKey]) -> Policy:

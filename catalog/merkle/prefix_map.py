@@ -136,10 +136,10 @@ def read_proof(root: bytes, key: bytes, read_nodes: ReadNodes) -> tuple[bytes | 
     while at != EMPTY:
         record = _checked_record(at, *read_nodes([at]))
         if record[:1] == b"\x02":
-            found, value = record[1:33], record[33:]
-            if found == key:
+            stored_key, value = record[1:33], record[33:]
+            if stored_key == key:
                 return value, MapProof(tuple(siblings))
-            return None, MapProof(tuple(siblings), (found, sha256(value).digest()))
+            return None, MapProof(tuple(siblings), (stored_key, sha256(value).digest()))
         if len(siblings) == 8 * KEY_SIZE:
             raise ProofError(f"the map with root {root.hex()} has a path of more than {8 * KEY_SIZE} nodes")
         right = _bit(key, len(siblings))

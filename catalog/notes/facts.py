@@ -25,7 +25,7 @@ EVENTS, METRICS = "silver.user_events", "gold.note_metrics"
 RAW_NOTES, RAW_CLIPS, RAW_EVENTS = "bronze.raw_notes", "bronze.raw_web_clips", "bronze.raw_imports"
 
 
-class Reader(Protocol):
+class InputTables(Protocol):
     """The input tables at the snapshots of this run. A bronze table has one row per path, URL or event id."""
 
     def rows(
@@ -35,12 +35,12 @@ class Reader(Protocol):
         ...
 
 
-def touched_units(spec: TableSpec, changes: Changes, read: Reader) -> Units:
+def touched_units(spec: TableSpec, changes: Changes, read: InputTables) -> Units:
     """The units of the table whose rows the changes of its inputs may affect. May contain more; that is only slower."""
     return _TOUCHED[spec.table](changes, read)
 
 
-def gather(spec: TableSpec, units: Units, read: Reader) -> list[Row]:
+def gather(spec: TableSpec, units: Units, read: InputTables) -> list[Row]:
     """The facts of these units. A unit that no longer exists has none, and its rows are to be deleted."""
     return _GATHER[spec.table](units, read)
 
@@ -57,7 +57,7 @@ def _items(changes: Changes, table: str, column: str) -> Units:
 # Notes and clips.
 
 
-def _touched_notes(changes: Changes, read: Reader) -> Units:
+def _touched_notes(changes: Changes, read: InputTables) -> Units:
     return _values(changes, RAW_NOTES, "path") | {_clip(url) for url in _values(changes, RAW_CLIPS, "url")}
 
 
@@ -65,7 +65,7 @@ def _clip(url: str | None) -> str | None:
     return None if url is None else CLIP + url
 
 
-def _raw_notes(units: Units, read: Reader) -> list[Row]:
+def _raw_notes(units: Units, read: InputTables) -> list[Row]:
     clips = {u.removeprefix(CLIP) for u in units if u is not None and u.startswith(CLIP)} | (units & {None})
     notes = {u for u in units if u is None or not u.startswith(CLIP)}
     facts = [
@@ -92,18 +92,18 @@ RAW_FACTS = ("note_id", "source", "title", "tags", "links", "front_matter", "bod
 PROCESSED = ("note_id", "title", "text", "headings")
 
 
-def _touched_ids(*tables: str) -> Callable[[Changes, Reader], Units]:
-    def touched(changes: Changes, read: Reader) -> Units:
+def _touched_ids(*tables: str) -> Callable[[Changes, InputTables], Units]:
+    def touched(changes: Changes, read: InputTables) -> Units:
         return {note for table in tables for note in _values(changes, table, "note_id")}
 
     return touched
 
 
-def _processed(units: Units, read: Reader) -> list[Row]:
+def _processed(units: Units, read: InputTables) -> list[Row]:
     return read.rows(NOTES, PROCESSED, "note_id", units)
 
 
-def _with_phrases(units: Units, read: Reader) -> list[Row]:
+def _with_phrases(units: Units, read: InputTables) -> list[Row]:
     phrases = defaultdict[str, list[tuple[float, str]]](list)
     for row in read.rows(CONCEPTS, ("note_id", "kind", "concept", "score"), "note_id", units):
         if row["kind"] == "phrase":
@@ -117,11 +117,11 @@ def _with_phrases(units: Units, read: Reader) -> list[Row]:
 # Events.
 
 
-def _touched_events(changes: Changes, read: Reader) -> Units:
+def _touched_events(changes: Changes, read: InputTables) -> Units:
     return _values(changes, RAW_EVENTS, "event_id")
 
 
-def _raw_events(units: Units, read: Reader) -> list[Row]:
+def _raw_events(units: Units, read: InputTables) -> list[Row]:
     columns = ("event_id", "user_id", "action", "note_id", "at")
     return read.rows(RAW_EVENTS, columns, "event_id", units)
 
@@ -129,7 +129,7 @@ def _raw_events(units: Units, read: Reader) -> list[Row]:
 # The graph.
 
 
-def _touched_graph(changes: Changes, read: Reader) -> Units:
+def _touched_graph(changes: Changes, read: InputTables) -> Units:
     """A changed note's own unit, the notes that link to its name, and its tags, links and concepts."""
     ids = _values(changes, NOTES, "note_id") | _values(changes, CONCEPTS, "note_id")
     slugs = _values(changes, NOTES, "slug")
@@ -143,7 +143,7 @@ def _touched_graph(changes: Changes, read: Reader) -> Units:
     return {f"{kind}:{name}" for kind, name in units}
 
 
-def _graph_facts(units: Units, read: Reader) -> list[Row]:
+def _graph_facts(units: Units, read: InputTables) -> list[Row]:
     names = {kind: {name for k, _, name in (unit.partition(":") for unit in units) if k == kind} for kind in _KINDS}
     notes = read.rows(NOTES, ("note_id", "title", "quality", "slug", "link_slugs", "tags"))
     targets: dict[str, str] = {}
@@ -175,13 +175,13 @@ _KINDS = ("note", "tag", "missing", "concept")
 # Gold.
 
 
-def _touched_metrics(changes: Changes, read: Reader) -> Units:
+def _touched_metrics(changes: Changes, read: InputTables) -> Units:
     ends = _values(changes, GRAPH, "source") | _values(changes, GRAPH, "target")
     notes = {end.removeprefix("note:") for end in ends if end is not None and end.startswith("note:")}
     return notes | _values(changes, NOTES, "note_id") | _values(changes, EVENTS, "note_id")
 
 
-def _metric_facts(units: Units, read: Reader) -> list[Row]:
+def _metric_facts(units: Units, read: InputTables) -> list[Row]:
     notes = read.rows(NOTES, ("note_id", "words", "reading_seconds", "quality", "tags"), "note_id", units)
     facts = {row["note_id"]: {**row, "tags": len(row["tags"] or ())} for row in notes}
     counts = defaultdict[str, dict[str, int]](lambda: defaultdict(int))
@@ -215,13 +215,13 @@ def _metric_facts(units: Units, read: Reader) -> list[Row]:
     return list(facts.values())
 
 
-def _touched_insights(changes: Changes, read: Reader) -> Units:
+def _touched_insights(changes: Changes, read: InputTables) -> Units:
     nodes = (row for change in changes.get(GRAPH, ()) for row in change if row is not None)
     missing = {row["id"] for row in nodes if row["type"] == "missing"}
     return missing | {f"note:{note}" for note in _values(changes, METRICS, "note_id")}
 
 
-def _insight_facts(units: Units, read: Reader) -> list[Row]:
+def _insight_facts(units: Units, read: InputTables) -> list[Row]:
     notes = {unit.removeprefix("note:") for unit in units if unit.startswith("note:")}
     columns = ("note_id", "words", "quality", "links_out", "links_in", "missing_links", "related_notes", "views")
     facts = [_subject(row) for row in read.rows(METRICS, columns, "note_id", notes)]
@@ -235,7 +235,7 @@ def _subject(row: Row) -> Row:
     return {**row, "kind": "note", "subject": f"note:{row['note_id']}", "name": row["note_id"]}
 
 
-_TOUCHED: dict[str, Callable[[Changes, Reader], Units]] = {
+_TOUCHED: dict[str, Callable[[Changes, InputTables], Units]] = {
     "processed_notes": _touched_notes,
     "extracted_concepts": _touched_ids(NOTES),
     "knowledge_graph": _touched_graph,
@@ -245,7 +245,7 @@ _TOUCHED: dict[str, Callable[[Changes, Reader], Units]] = {
     "summaries": _touched_ids(NOTES),
     "teaching_materials": _touched_ids(NOTES, CONCEPTS),
 }
-_GATHER: dict[str, Callable[[Units, Reader], list[Row]]] = {
+_GATHER: dict[str, Callable[[Units, InputTables], list[Row]]] = {
     "processed_notes": _raw_notes,
     "extracted_concepts": _processed,
     "knowledge_graph": _graph_facts,

@@ -52,33 +52,33 @@ def clone_table(
 ) -> TableVersion:
     """Pins the snapshot, writes two small objects, and registers the table. A crash after the pin leaves a tag, which
     only delays expiry."""
-    catalogue = committer.catalogue
+    table_store = committer.table_store
     database, table = split_name(target)
-    source = catalogue.load(name)
+    source = table_store.load(name)
     snapshot = find_snapshot(source, point, snapshot_at) if point is not None else source.head()
-    pin, io = f"{CLONE_TAG}{target}-{uuid4().hex[:8]}", CommitIO(catalogue.io)
+    pin, io = f"{CLONE_TAG}{target}-{uuid4().hex[:8]}", CommitIO(table_store.io)
     if snapshot is not None:
         _pin(committer, name, pin, snapshot)
     try:
         with translate_aws_errors(target):
-            make_database(catalogue.catalog, database)
-            location = new_table_location(catalogue.catalog, database, table)
+            make_database(table_store.catalog, database)
+            location = new_table_location(table_store.catalog, database, table)
             metadata = _metadata(committer, io, source, snapshot, location, target, pin)
             version = TableVersion(target, metadata, "", {})
             path = version.paths().new_table_metadata_file_location()
-            catalogue.io.store.put(path, metadata.model_dump_json(exclude_none=True).encode())
-        register(catalogue, target, metadata, path)
+            table_store.io.store.put(path, metadata.model_dump_json(exclude_none=True).encode())
+        register(table_store, target, metadata, path)
     except Exception:
         if snapshot is not None:
             _unpin(committer, name, pin)
         raise
-    clone = catalogue.load(target)
+    clone = table_store.load(target)
     committer.announce(clone, clone.head(), io.wait())
     return clone
 
 
 def plan_drop(committer: Committer, name: str) -> Drop:
-    version = committer.catalogue.load(name)
+    version = committer.table_store.load(name)
     source, pin = version.properties.get(CLONE_OF, "").partition("@")[0], version.properties.get(CLONE_PIN)
     return Drop(name, version.uuid, version.metadata.location, source if pin else None, pin)
 
@@ -89,16 +89,16 @@ def finish_drop(committer: Committer, drop: Drop, *, purge: bool) -> None:
     Repeat it after a crash: if the table has left the catalog its files are deleted, unless there is a new table of
     the name, which may have the same location.
     """
-    catalogue = committer.catalogue
+    table_store = committer.table_store
     try:
-        version: TableVersion | None = catalogue.load(drop.name)
+        version: TableVersion | None = table_store.load(drop.name)
     except NotFound:
         version = None
     if version is not None and version.uuid == drop.uuid:
         drop_table(committer, version, purge=purge)
     elif version is None and purge:
         with translate_aws_errors(drop.name):
-            catalogue.io.store.delete_below(drop.location)
+            table_store.io.store.delete_below(drop.location)
     if purge and drop.source and drop.pin:
         with suppress(NotFound):  # the source was dropped, with its pins
             _unpin(committer, drop.source, drop.pin)

@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import TableUpdate
 
 from catalog.core.aws_errors import translate_aws_errors
-from catalog.core.errors import Conflict, Invalid
+from catalog.core.errors import Conflict, Invalid, NotFound
 from catalog.core.retries import Retry
 from catalog.iceberg import TRANSACTION_PREFIX, CommitIO, ManifestReader, WrittenObject
 from catalog.tables.delta import Delta, build_snapshot, summary_value
@@ -73,14 +73,14 @@ class Committer:
 
     def __init__(
         self,
-        catalogue: GlueTableStore,
+        table_store: GlueTableStore,
         on_commit: CommitHook | None = None,
         retry: Retry | None = None,
         *,
         resolve_transactions: ResolveTransactions | None = None,
     ) -> None:
         """`resolve_transactions` is called before main moves on a table that transactions hold."""
-        self.catalogue = catalogue
+        self.table_store = table_store
         self.manifests = ManifestReader()
         self.retry = retry or Retry()
         self._on_commit, self._resolve_transactions = on_commit, resolve_transactions
@@ -141,21 +141,21 @@ class Committer:
         uncertain: list[tuple[CommitLost, Snapshot | None, Delta, CommitIO]] = []
         with self._lock(name):
             for wait in self.retry.waits():
-                version = self.catalogue.load(name)
+                version = self.table_store.load(name)
                 if branch is not None:
                     version = self._without_transactions(version, branch)
                 for lost, snapshot, delta, io in uncertain:
                     # Its request was still under way when the table was read before: it must not be repeated.
                     if lost.is_in(version):
                         return self._finish(version, snapshot, delta, io, notify)
-                io = CommitIO(self.catalogue.io)
+                io = CommitIO(self.table_store.io)
                 try:
                     with translate_aws_errors(name):
                         updates, snapshot, delta = attempt(version, io)
                     if not updates:
                         io.discard()
                         return version, snapshot, delta
-                    committed = self.catalogue.commit(version, updates, io)
+                    committed = self.table_store.commit(version, updates, io)
                 except CommitLost as lost:
                     if lost.certain:
                         io.discard()
@@ -163,6 +163,10 @@ class Committer:
                         uncertain.append((lost, snapshot, delta, io))
                     logger.info("another commit was first", extra={"table": name, "certain": lost.certain})
                     time.sleep(wait)
+                    continue
+                except FileNotFoundError as missing:
+                    io.discard()
+                    self._check_outdated(version, missing)
                     continue
                 except BaseException:
                     if not io.published:
@@ -175,13 +179,24 @@ class Committer:
             subject=name,
         )
 
+    def _check_outdated(self, version: TableVersion, missing: FileNotFoundError) -> None:
+        """Returns if the table has changed since the version was loaded: expiry then deleted the file that is missing.
+        Raises NotFound if it has not: the table itself lacks the file."""
+        if self.table_store.load(version.name).location == version.location:
+            raise NotFound(
+                f"{version.name}: its current metadata refers to {missing}, which does not exist: roll it back to an "
+                "earlier snapshot",
+                subject=version.name,
+            ) from missing
+        logger.info("a file expired while a commit was planned", extra={"table": version.name, "file": str(missing)})
+
     def _without_transactions(self, version: TableVersion, branch: str) -> TableVersion:
         """The table after the transactions on it are resolved, all but that of `branch`."""
         others = [ref for ref in transaction_branches(version) if ref != branch]
         if not others or self._resolve_transactions is None:
             return version
         self._resolve_transactions(self, version.name, others)
-        return self.catalogue.load(version.name)
+        return self.table_store.load(version.name)
 
     def count_read(self, name: str) -> None:
         with self._guard:
@@ -192,7 +207,7 @@ class Committer:
         if self._on_commit is None:
             return
         try:
-            self._on_commit(self.catalogue.table(version), snapshot, written)
+            self._on_commit(self.table_store.table(version), snapshot, written)
         except Exception:
             logger.exception("the commit hook failed", extra={"table": version.name})
 

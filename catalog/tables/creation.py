@@ -64,38 +64,38 @@ def create_table(
     all_properties = {**DEFAULTS, **mode_properties(mode), **dict(properties or {})}
     if key:
         all_properties[KEY_PROPERTY] = ",".join(key)
-    catalogue = committer.catalogue
+    table_store = committer.table_store
     with translate_aws_errors(name):
-        make_database(catalogue.catalog, database)
+        make_database(table_store.catalog, database)
         spec, order = make_spec(keyed, partition), make_order(keyed, sort)
-        staged = stage_table(catalogue.catalog, (database, table), keyed, spec, order, all_properties)
+        staged = stage_table(table_store.catalog, (database, table), keyed, spec, order, all_properties)
         metadata, location = staged.metadata, staged.metadata_location
         if uuid is not None:
             metadata = metadata.model_copy(update={"table_uuid": uuid})
-        catalogue.io.store.put(location, metadata.model_dump_json(exclude_none=True).encode())
-    register(catalogue, name, metadata, location)
-    version = catalogue.load(name)
+        table_store.io.store.put(location, metadata.model_dump_json(exclude_none=True).encode())
+    register(table_store, name, metadata, location)
+    version = table_store.load(name)
     committer.announce(version, None, ())
-    return catalogue.table(version)
+    return table_store.table(version)
 
 
-def register(catalogue: GlueTableStore, name: str, metadata: Any, location: str) -> None:
+def register(table_store: GlueTableStore, name: str, metadata: Any, location: str) -> None:
     """Creates the table's entry in Glue; Conflict if the name belongs to a table with another uuid."""
     database, table = split_name(name)
     entry = glue_table_input(table, location, metadata.properties, metadata)
     try:
-        catalogue.catalog.glue.create_table(DatabaseName=database, TableInput=entry)
+        table_store.catalog.glue.create_table(DatabaseName=database, TableInput=entry)
     except (ClientError, BotoCoreError) as error:
         # The name exists, or our own response was lost and the SDK sent the request again: the table's uuid tells.
         try:
-            existing = catalogue.load(name)
+            existing = table_store.load(name)
             if existing.metadata.table_uuid == metadata.table_uuid:
                 if location not in {existing.location, *(log.metadata_file for log in existing.metadata.metadata_log)}:
-                    catalogue.io.store.delete([location])  # the table has the metadata file of an earlier call
+                    table_store.io.store.delete([location])  # the table has the metadata file of an earlier call
                 return
         except NotFound:
             raise translate_aws_error(error, name) from error
-        catalogue.io.store.delete([location])
+        table_store.io.store.delete([location])
         raise Conflict(f"{name} already exists: drop it first, or alter it", subject=name) from None
 
 
@@ -154,7 +154,7 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
 
 def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> None:
     """Drops the table. Conflict on a purge while a clone reads its files: `clone_table` pins them with tags."""
-    name, catalogue = version.name, committer.catalogue
+    name, table_store = version.name, committer.table_store
     clones = [ref for ref in version.metadata.refs if ref.startswith(CLONE_TAG)]
     if clones and purge:
         raise Conflict(
@@ -163,12 +163,12 @@ def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> N
         )
     with translate_aws_errors(name):
         try:
-            catalogue.catalog.drop_table(split_name(name))
+            table_store.catalog.drop_table(split_name(name))
         except NoSuchTableError:
             raise NotFound(f"there is no table {name}", subject=name) from None
-        catalogue.forget(name)
+        table_store.forget(name)
         if purge:
-            catalogue.io.store.delete_below(version.metadata.location)
+            table_store.io.store.delete_below(version.metadata.location)
     committer.announce(version, None, ())
 
 

@@ -56,7 +56,7 @@ def alter_table(committer: Committer, name: str, change: TableChange, token: str
     def attempt(version: TableVersion, io: CommitIO) -> AttemptResult:
         if token is not None and has_altered(version, token):
             return (), version.head(), Delta()
-        transaction = Transaction(committer.catalogue.table(version))
+        transaction = Transaction(committer.table_store.table(version))
         _check_drops(version, change)
         try:
             _change_columns(transaction, change)

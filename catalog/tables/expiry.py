@@ -67,7 +67,7 @@ def expire_snapshots(
         return Expired(waiting=waiting)
     with translate_aws_errors(name):
         objects = sorted(unreferenced(committer, version, expired))
-        committer.catalogue.io.store.delete([*objects, *obsolete])
+        committer.table_store.io.store.delete([*objects, *obsolete])
     return Expired(tuple(snapshot.snapshot_id for snapshot in expired), tuple(objects), waiting)
 
 
@@ -101,11 +101,11 @@ def unreferenced(committer: Committer, version: TableVersion, removed: Iterable[
 
 
 def _manifests(committer: Committer, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
-    io, reader = committer.catalogue.io, committer.manifests
+    io, reader = committer.table_store.io, committer.manifests
     return {m.manifest_path: m for snapshot in snapshots for m in reader.manifests(io, snapshot)}
 
 
 def _files(committer: Committer, manifest: ManifestFile) -> set[str]:
     """The files that are live in the manifest. A file that it deletes is live in an older manifest."""
-    entries = committer.manifests.entries(committer.catalogue.io, manifest)
+    entries = committer.manifests.entries(committer.table_store.io, manifest)
     return {entry.data_file.file_path for entry in entries}

@@ -58,11 +58,17 @@ class _SqlSemantics(BooleanExpressionVisitor[BooleanExpression]):
 
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
         term = predicate.term
-        if not isinstance(predicate, LiteralPredicate | SetPredicate | NotNaN) or not isinstance(term, Reference):
+        if not isinstance(term, Reference):
             return predicate
         try:
             kind = self._schema.find_field(term.name).field_type
-        except ValueError:  # binding the filter raises, and lists the columns
+        except ValueError:
+            columns = ", ".join(self._schema.column_names)
+            raise Invalid(
+                f"{self._table}: there is no column {term.name!r} for the filter; it has {columns}",
+                subject=self._table,
+            ) from None
+        if not isinstance(predicate, LiteralPredicate | SetPredicate | NotNaN):
             return predicate
         comparison = And(self._exact(predicate, term.name, kind), NotNull(term=term))
         greater = isinstance(predicate, GreaterThan | GreaterThanOrEqual) and isinstance(kind, FloatType | DoubleType)

@@ -106,7 +106,7 @@ class GlueTableStore:
         self.io = ObjectIO(catalog.properties)
         self._versions: dict[str, TableVersion] = {}
         self._metadata: OrderedDict[str, TableMetadata] = OrderedDict()
-        self._snapshot_json: OrderedDict[tuple[str, int, int | None], str] = OrderedDict()
+        self._snapshot_json: OrderedDict[tuple[str, int, int | None, str], str] = OrderedDict()
         self._lock = threading.Lock()
 
     def load(self, name: str) -> TableVersion:
@@ -228,7 +228,8 @@ class GlueTableStore:
         return document.replace('"snapshots":[]', f'"snapshots":[{",".join(snapshots)}]', 1).encode()
 
     def _encode_snapshot(self, uuid: str, snapshot: Snapshot) -> str:
-        key = (uuid, snapshot.snapshot_id, snapshot.parent_snapshot_id)
+        # With its manifest list: a transaction that stages again after a lost race uses the same id.
+        key = (uuid, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.manifest_list)
         document = self._snapshot_json.get(key)
         if document is None:
             document = snapshot.model_dump_json(exclude_none=True)

@@ -64,7 +64,7 @@ class InsertBatches:
         self._guard = threading.Lock()
 
     def insert(self, name: str, rows: Rows, token: str | None) -> Receipt:
-        valid, version = validate(self._committer.catalogue, name, rows)
+        valid, version = validate(self._committer.table_store, name, rows)
         insert = _Insert(valid, version.shape, token)
         with self._guard:
             queue = self._queues.setdefault(name, _Queue())

@@ -61,21 +61,21 @@ class Tables:
         retry: Retry | None = None,
         records: str | None = None,
         patience_s: float = PATIENCE_S,
-        unproven: Callable[[str, Snapshot], bool] = lambda name, snapshot: False,
+        awaits_leaf: Callable[[str, Snapshot], bool] = lambda name, snapshot: False,
         snapshot_at: SnapshotAt | None = None,
     ) -> None:
         """`on_commit` is called after every commit (see CommitHook). `records`: the prefix of transaction records; by
         default `transactions/` beside the warehouse. `patience_s`: how long a transaction may hold a table before
-        another writer aborts it. `unproven`: whether a snapshot still waits for its leaf; such a one never expires.
+        another writer aborts it. `awaits_leaf`: whether a snapshot has no leaf yet; such a snapshot never expires.
         `snapshot_at`: finds a table's snapshot in the timeline; None when there is no timeline.
         """
         if not isinstance(catalog, GlueCatalog):
             raise Invalid(f"tables need Glue's compare-and-swap, which {type(catalog).__name__} does not have")
-        self.catalogue = GlueTableStore(catalog)
+        self.table_store = GlueTableStore(catalog)
         records = records or f"{catalog.properties.get('warehouse', '').rstrip('/').rpartition('/')[0]}/transactions"
-        self._transactions = Transactions(self.catalogue.io.store, records, patience_s)
-        self.committer = Committer(self.catalogue, on_commit, retry, resolve_transactions=self._transactions.resolve)
-        self._unproven, self._snapshot_at = unproven, snapshot_at
+        self._transactions = Transactions(self.table_store.io.store, records, patience_s)
+        self.committer = Committer(self.table_store, on_commit, retry, resolve_transactions=self._transactions.resolve)
+        self._awaits_leaf, self._snapshot_at = awaits_leaf, snapshot_at
         self._inserts = InsertBatches(self.committer)
 
     def create(
@@ -119,7 +119,7 @@ class Tables:
 
         Reads the key columns of files whose statistics may hold a key, and in copy-on-write the files that do.
         """
-        return self._write(upsert_request(self.catalogue, name, rows, key), token)
+        return self._write(upsert_request(self.table_store, name, rows, key), token)
 
     def delete(
         self,
@@ -133,7 +133,7 @@ class Tables:
 
         A file is dropped or skipped without being read if its statistics decide. Commits nothing if no row matches.
         """
-        return self._write(delete_request(self.catalogue, name, where, keys), token)
+        return self._write(delete_request(self.table_store, name, where, keys), token)
 
     def compact(self, name: str, *, budget_bytes: int = BUDGET_BYTES) -> Receipt:
         """Merges pending deletes and small files, reading at most the budget. Changes no row."""
@@ -162,20 +162,21 @@ class Tables:
         limit: int | None = None,
     ) -> DataScan:
         """The scan, not yet run: for callers that plan with its files, or read it batch by batch."""
-        version = self.catalogue.load(name)
+        version = self.table_store.load(name)
         metadata, snapshot = version.metadata, None  # None: the current snapshot, under the current schema
         if as_of is not None:
             snapshot = find_snapshot(version, point_in_time(as_of), self._snapshot_at)
             schema_id = metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
             metadata = metadata.model_copy(update={"current_schema_id": schema_id})
         names = [field.name for field in metadata.schema().fields]
+        known = set(metadata.schema().column_names)
         for column in columns or ():
-            if column.split(".")[0] not in names:
+            if column not in known:
                 raise Invalid(f"{name}: there is no column {column!r}; it has {', '.join(names)}", subject=name)
         self.committer.count_read(name)
         return DataScan(
             table_metadata=metadata,
-            io=self.catalogue.io,
+            io=self.table_store.io,
             row_filter=AlwaysTrue() if where is None else sql_filter(where, metadata.schema(), name),
             selected_fields=tuple(columns) if columns is not None else ("*",),
             snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -231,11 +232,13 @@ class Tables:
         """Expires snapshots older than a time and deletes the files only they use. Never expires named snapshots,
         those without a leaf in the timeline, and those `keep` is true for, nor the parents of the last two."""
         cutoff = int(older_than.timestamp() * 1000) if isinstance(older_than, datetime) else older_than
-        return expire_snapshots(self.committer, name, cutoff, retain_last, lambda s: keep(s) or self._unproven(name, s))
+        return expire_snapshots(
+            self.committer, name, cutoff, retain_last, lambda s: keep(s) or self._awaits_leaf(name, s)
+        )
 
     def clone(self, name: str, target: str, *, as_of: PointLike | None = None) -> Table:
         """A new table with the rows of a snapshot, without copying files; the source keeps that snapshot."""
-        return self.catalogue.table(clone_table(self.committer, name, target, _point(as_of), self._snapshot_at))
+        return self.table_store.table(clone_table(self.committer, name, target, _point(as_of), self._snapshot_at))
 
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Removes the table from the catalog; with `purge`, deletes its files too. Conflict while clones read them."""
@@ -251,24 +254,24 @@ class Tables:
 
     def list(self, database: str | None = None) -> List[str]:
         """The names of all Iceberg tables, or of one database's."""
-        return list_tables(self.catalogue.catalog, database)
+        return list_tables(self.table_store.catalog, database)
 
     def describe(self, name: str) -> Description:
         """Schema, size, freshness and column statistics, from metadata alone: one GET per manifest not read before."""
         with translate_aws_errors(name):
-            return describe_table(self.catalogue.load(name), self.catalogue.io, self.committer.manifests)
+            return describe_table(self.table_store.load(name), self.table_store.io, self.committer.manifests)
 
     def history(self, name: str) -> List[Snapshot]:
         """Main's snapshots, newest first."""
-        return snapshot_history(self.catalogue.load(name))
+        return snapshot_history(self.table_store.load(name))
 
     def find_snapshot(self, name: str, as_of: PointLike) -> Snapshot:
         """The table's snapshot at a point in time. NotFound if it had none then, or if it expired."""
-        return find_snapshot(self.catalogue.load(name), point_in_time(as_of), self._snapshot_at)
+        return find_snapshot(self.table_store.load(name), point_in_time(as_of), self._snapshot_at)
 
     def load(self, name: str) -> Table:
         """The table as pyiceberg's own Table."""
-        return self.catalogue.table(self.catalogue.load(name))
+        return self.table_store.table(self.table_store.load(name))
 
     def transaction(self) -> Transaction:
         """`with tables.transaction() as tx:` writes to several tables, all of them or none."""
@@ -280,7 +283,7 @@ class Tables:
 
     def forget_transactions(self, older_than_ms: int, held: Sequence[str] = ()) -> int:
         """Deletes the records of transactions before a time; returns how many. `held`: tables with a branch left."""
-        return self._transactions.forget(self.catalogue, older_than_ms, held)
+        return self._transactions.forget(self.table_store, older_than_ms, held)
 
     def _write(self, request: WriteRequest, token: str | None) -> Receipt:
         name, rows = request.table, request.rows

@@ -60,7 +60,7 @@ def abort_branch(committer: Committer, name: str, branch: str) -> None:
     version, _, _ = committer.commit(name, attempt, branch=None)
     if removed:
         with translate_aws_errors(name):
-            committer.catalogue.io.store.delete(unreferenced(committer, version, removed))
+            committer.table_store.io.store.delete(unreferenced(committer, version, removed))
 
 
 def _on_main(version: TableVersion, snapshot: Snapshot) -> bool:
@@ -112,7 +112,7 @@ def _pick(
 
 
 def _live(committer: Committer, snapshot: Snapshot | None) -> list[ManifestEntry]:
-    io = committer.catalogue.io
+    io = committer.table_store.io
     live = LiveFiles.of(io, committer.manifests, snapshot, "")
     entries = [file.entry for file in live.data] + list(live.deletes)
     return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]

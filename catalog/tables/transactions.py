@@ -101,18 +101,18 @@ class Transactions:
         """Resolves what crashed writers left on the tables; returns the branches as `<table>@<branch>`."""
         resolved = []
         for name in names:
-            branches = transaction_branches(committer.catalogue.load(name))
+            branches = transaction_branches(committer.table_store.load(name))
             self.resolve(committer, name, branches)
             resolved += [f"{name}@{branch}" for branch in branches]
         return resolved
 
-    def forget(self, catalogue: GlueTableStore, older_than_ms: int, held: Sequence[str]) -> int:
+    def forget(self, table_store: GlueTableStore, older_than_ms: int, held: Sequence[str]) -> int:
         """Deletes the records written before a time; returns how many. `held`: tables that may have a branch.
 
         A record stays while a branch of its transaction exists. The others were resolved on every table, and the
         writer of one so old is gone, so nobody reads them again. One LIST per thousand records.
         """
-        unresolved = {branch for name in held for branch in transaction_branches(catalogue.load(name))}
+        unresolved = {branch for name in held for branch in transaction_branches(table_store.load(name))}
         store, url = self._store, urlsplit(self._records)
         bucket, folder = url.netloc, f"{url.path.strip('/')}/"
         old = list[str]()
@@ -131,7 +131,7 @@ class Transactions:
         # Patience ends by the writer's clock or, if that is ahead of ours, by the time this call has waited.
         until = time.monotonic() + self._patience_s
         while True:
-            head = committer.catalogue.load(name).metadata.snapshot_by_name(branch)
+            head = committer.table_store.load(name).metadata.snapshot_by_name(branch)
             if head is None:
                 return  # another process resolved it
             state = record.read()
@@ -155,18 +155,18 @@ class Transaction:
 
     def __init__(self, transactions: Transactions, committer: Committer) -> None:
         self._transactions, self._committer, self._requests = transactions, committer, list[WriteRequest]()
-        self._catalogue = committer.catalogue
+        self._table_store = committer.table_store
         self.id: str | None = None
         self.receipts: list[Receipt] = []
 
     def insert(self, name: str, rows: Rows) -> None:
-        self._add(insert_request(self._catalogue, name, rows))
+        self._add(insert_request(self._table_store, name, rows))
 
     def upsert(self, name: str, rows: Rows, key: Sequence[str] | None = None) -> None:
-        self._add(upsert_request(self._catalogue, name, rows, key))
+        self._add(upsert_request(self._table_store, name, rows, key))
 
     def delete(self, name: str, where: str | BooleanExpression | None = None, *, keys: Rows = None) -> None:
-        self._add(delete_request(self._catalogue, name, where, keys))
+        self._add(delete_request(self._table_store, name, where, keys))
 
     def __enter__(self) -> Transaction:
         return self
@@ -279,4 +279,4 @@ class _Attempt:
             abort_branch(self._committer, name, self._branch)
 
     def _new_id(self, name: str) -> int:
-        return self._committer.catalogue.cached(name).metadata.new_snapshot_id()
+        return self._committer.table_store.cached(name).metadata.new_snapshot_id()

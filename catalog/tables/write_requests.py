@@ -27,23 +27,23 @@ class WriteRequest:
 
 
 def validate(
-    catalogue: GlueTableStore, name: str, rows: Rows, columns: Sequence[str] | None = None
+    table_store: GlueTableStore, name: str, rows: Rows, columns: Sequence[str] | None = None
 ) -> tuple[pa.Table, TableVersion]:
     """The rows under the schema that this process last read, without a request; if they do not fit, under the current
     one. Invalid if they fit neither."""
     rows = rows if isinstance(rows, pa.Table) or hasattr(rows, "__len__") else _materialized(rows)
-    version = catalogue.cached(name)
+    version = table_store.cached(name)
     try:
         return check_rows(_selected(version, columns), rows, table=name), version
     except Invalid:
-        current = catalogue.load(name)
+        current = table_store.load(name)
         if current.shape == version.shape:
             raise
         return check_rows(_selected(current, columns), rows, table=name), current
 
 
-def insert_request(catalogue: GlueTableStore, name: str, rows: Rows) -> WriteRequest:
-    valid, _ = validate(catalogue, name, rows)
+def insert_request(table_store: GlueTableStore, name: str, rows: Rows) -> WriteRequest:
+    valid, _ = validate(table_store, name, rows)
 
     def plan(planner: WritePlanner) -> Delta:
         return planner.insert(check_rows(planner.version.schema, valid, table=name))
@@ -51,8 +51,8 @@ def insert_request(catalogue: GlueTableStore, name: str, rows: Rows) -> WriteReq
     return WriteRequest(name, plan, valid.num_rows)
 
 
-def upsert_request(catalogue: GlueTableStore, name: str, rows: Rows, key: Sequence[str] | None) -> WriteRequest:
-    valid, version = validate(catalogue, name, rows)
+def upsert_request(table_store: GlueTableStore, name: str, rows: Rows, key: Sequence[str] | None) -> WriteRequest:
+    valid, version = validate(table_store, name, rows)
     checked_key = _key(version, key)
     check_keys(valid, checked_key, table=name)
 
@@ -66,17 +66,17 @@ def upsert_request(catalogue: GlueTableStore, name: str, rows: Rows, key: Sequen
 
 
 def delete_request(
-    catalogue: GlueTableStore, name: str, where: str | BooleanExpression | None, keys: Rows
+    table_store: GlueTableStore, name: str, where: str | BooleanExpression | None, keys: Rows
 ) -> WriteRequest:
     if (where is None) == (keys is None):
         raise Invalid(f"{name}: give either a filter or keys to delete", subject=name)
-    version = catalogue.cached(name)
+    version = table_store.cached(name)
     if where is not None:
         condition = where
         FilterMatcher(version, condition)  # Invalid now, not in the plan, if it cannot be parsed
         return WriteRequest(name, lambda planner: planner.delete(condition))
     key = _key(version, None)
-    valid, _ = validate(catalogue, name, keys, key)
+    valid, _ = validate(table_store, name, keys, key)
 
     def plan(planner: WritePlanner) -> Delta:
         return planner.delete_keys(check_rows(_selected(planner.version, key), valid, table=name), key)

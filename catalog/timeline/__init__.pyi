@@ -2,6 +2,7 @@ from catalog.timeline.log.feeder import Feeder as Feeder
 from catalog.timeline.log.keyring import Keyring as Keyring
 from catalog.timeline.log.leaf import MAIN as MAIN
 from catalog.timeline.log.leaf import Leaf as Leaf
+from catalog.timeline.log.leaf_rules import parse_shown_leaf as parse_shown_leaf
 from catalog.timeline.log.publisher import CACHE_BRIEFLY as CACHE_BRIEFLY
 from catalog.timeline.log.publisher import CACHE_IMMUTABLE as CACHE_IMMUTABLE
 from catalog.timeline.log.publisher import CACHE_NEVER as CACHE_NEVER
@@ -29,10 +30,10 @@ from catalog.timeline.reader.timeline import Timeline as Timeline
 from catalog.timeline.sequencer.attestation import DIGEST_CHUNK_BYTES as DIGEST_CHUNK_BYTES
 from catalog.timeline.sequencer.attestation import Attestation as Attestation
 from catalog.timeline.sequencer.attestation import Attestations as Attestations
+from catalog.timeline.sequencer.attestation import ChangesDigest as ChangesDigest
 from catalog.timeline.sequencer.attestation import Miscounted as Miscounted
 from catalog.timeline.sequencer.attestation import ObjectDigest as ObjectDigest
-from catalog.timeline.sequencer.attestation import Recounted as Recounted
-from catalog.timeline.sequencer.attestation import RowChanges as RowChanges
+from catalog.timeline.sequencer.attestation import RecomputedChanges as RecomputedChanges
 from catalog.timeline.sequencer.sequencer import Sequencer as Sequencer
 from catalog.timeline.sequencer.sequencer import SequencerRequest as SequencerRequest
 from catalog.timeline.sequencer.sequencer import SequencerResult as SequencerResult

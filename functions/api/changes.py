@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import islice
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
-from catalog import Conflict
+from catalog import Conflict, Denied
 from catalog.access import Level
 from catalog.changes import ChangeSet, to_ipc, to_json_lines
 from catalog.core.events import AdvanceWatermark
 from catalog.core.logs import correlation_id
 from catalog.core.point_in_time import FEED_GRAMMAR, TableSequence
-from functions.api.app import JSON, current_request, lake, respond, serve
+from functions.api.app import JSON, caller, current_request, lake, respond, serve
 from functions.api.models import ChangeList, Elsewhere, MarkIn, MarkOut
 from functions.api.page_tokens import read_token, write_token
 from functions.api.row_formats import ARROW, MAX_ANSWER_BYTES, accepted, send
 from functions.api.tables import Name, Page, authorize
 
+_OWNER_DIGITS = 20
 Consumer = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 Position = Annotated[str | None, Query(min_length=1, max_length=256, description=FEED_GRAMMAR)]
 
@@ -87,7 +89,7 @@ def read_mark(consumer: Consumer, t: Name) -> Response[Any]:
     mark = lake().timeline.watermark(consumer, t)
     shown = MarkOut(consumer=consumer, table=t)
     if mark is not None:
-        shown = MarkOut(consumer=consumer, table=t, sequence=mark.sequence, holder=mark.holder)
+        shown = MarkOut(consumer=consumer, table=t, sequence=mark.sequence, holder=_run_of(mark.holder))
     return respond(shown, headers={"Cache-Control": "no-store"})
 
 
@@ -95,10 +97,13 @@ def read_mark(consumer: Consumer, t: Name) -> Response[Any]:
 def move_mark(consumer: Consumer, t: Name, mark: MarkIn) -> Response[Any]:
     """Move a consumer's watermark to the last leaf of the table that it has processed. It moves a moment later (202).
 
-    A watermark never goes back, and moves only if it is at `expected`: read it to learn whether it moved.
+    A watermark never goes back, and moves only if it is at `expected`: read it to learn whether it moved. It belongs to
+    whoever moved it first: others need the role `admin` for the table.
     """
     authorize(Level.WRITE, t)
     current = lake().timeline.watermark(consumer, t)
+    if current is not None and _owner_of(current.holder) != _owner() and not caller().may(Level.ADMIN, t):
+        raise Denied(f"the watermark of {consumer} on {t} is another caller's: choose another consumer", subject=t)
     if current is not None and current.sequence > mark.sequence:
         raise Conflict(f"the watermark of {consumer} on {t} is at {current.sequence} already, and never goes back")
     lake().advance_watermark(
@@ -108,8 +113,23 @@ def move_mark(consumer: Consumer, t: Name, mark: MarkIn) -> Response[Any]:
             table_uuid=lake().tables.load(t).metadata.table_uuid,
             sequence=mark.sequence,
             expected=mark.expected,
-            holder=mark.holder,
+            holder=f"{(current and _owner_of(current.holder)) or _owner()}-{mark.holder}",
             correlation_id=correlation_id() or current_request().request_id,
         )
     )
     return respond(MarkOut(consumer=consumer, table=t, sequence=mark.sequence, holder=mark.holder), 202)
+
+
+def _owner() -> str:
+    """The first part of the holder in a watermark that the caller moves: the sequencer stores and signs it."""
+    return sha256(caller().subject.encode()).hexdigest()[:_OWNER_DIGITS]
+
+
+def _owner_of(holder: str) -> str:
+    """Empty for the watermark of a job or a person that does not use the API."""
+    owner, dash, _ = holder.partition("-")
+    return owner if dash and len(owner) == _OWNER_DIGITS else ""
+
+
+def _run_of(holder: str) -> str:
+    return holder.partition("-")[2] if _owner_of(holder) else holder

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path
 
-from catalog import Invalid, NotFound
+from catalog import Denied, Invalid, NotFound
 from catalog.access import UPLOAD_SECONDS, Level
 from catalog.core.s3_layout import LANDING
-from catalog.ingest import Ledger, LedgerRecord, RuleStore, StoredRule, parse_key, parse_rule
+from catalog.ingest import MUST_EXIST, Ledger, LedgerRecord, RuleStore, StoredRule, parse_key, parse_rule
 from functions.api.app import JSON, caller, lake, presigned_urls, respond, serve
 from functions.api.idempotency import Attempt, run_once
 from functions.api.models import IngestedFile, IngestOut, RuleIn, RuleOut, UploadIn, UploadOut
@@ -24,8 +25,11 @@ def begin_upload(upload: UploadIn) -> Response[Any]:
     authorize(Level.WRITE, upload.table)
     key = f"{LANDING}{upload.table.replace('.', '/')}/{upload.name}"
     parse_key(key)  # Invalid if a file with this key could not be ingested
-    link = presigned_urls().upload(key, upload.sha256)
-    presigned_urls().expect(upload.sha256, key)
+    may_create = caller().may(Level.ADMIN, upload.table)
+    if not may_create:
+        _require_table(upload.table)
+    link = presigned_urls().upload(key, upload.sha256, {} if may_create else MUST_EXIST)
+    presigned_urls().expect(upload.sha256, upload.table, key)
     return respond(UploadOut(url=link.url, key=link.key, headers=link.headers, expires_in_s=UPLOAD_SECONDS), 201)
 
 
@@ -38,7 +42,7 @@ def find_upload(
     records = _ledger().find(digest)
     files = [_ingested(record) for record in records if record.table and may(Level.READ, record.table)]
     if not files:
-        files = [file for file in _waiting(digest) if file.table and may(Level.READ, file.table)]
+        files = _waiting(digest, may)
     status = files[0].status if files else "unknown"
     return respond(IngestOut(sha256=digest, status=status, files=files), headers={"Cache-Control": "no-store"})
 
@@ -75,6 +79,19 @@ def remove_rule(t: Name) -> Response[Any]:
     return run_once(remove, 204)
 
 
+def _require_table(table: str) -> None:
+    """Denied unless the table exists, or an admin has declared it with a rule: a first file would create it."""
+    try:
+        lake().tables.load(table)
+    except NotFound:
+        stored = _rules().find(table)
+        if stored is None or stored.rule.inferred:
+            raise Denied(
+                f"{caller().subject} may not create {table}: ask for the role admin, or for the table to be created",
+                subject=table,
+            ) from None
+
+
 def _rules() -> RuleStore:
     return RuleStore(lake().s3, lake().settings.bucket, lake().tables)
 
@@ -103,16 +120,16 @@ def _ingested(record: LedgerRecord) -> IngestedFile:
     )
 
 
-def _waiting(digest: str) -> list[IngestedFile]:
-    """A file that was uploaded by a presigned URL and is not ingested yet; with the reason if that failed before."""
-    upload = presigned_urls().waiting(digest)
-    if upload is None:
-        return []
-    key, version = upload
-    table, failure = parse_key(key).full_table, _ledger().failure(key, version)
-    if failure is not None:
-        return [IngestedFile(status="failed", key=key, table=table, reason=failure.reason)]
-    return [IngestedFile(status="landing", key=key, table=table)]
+def _waiting(digest: str, may: Callable[[Level, str], bool]) -> list[IngestedFile]:
+    """Files that were uploaded by presigned URLs and are not ingested yet; with the reason if that failed before."""
+    files = []
+    for key, version in presigned_urls().waiting(digest, lambda table: may(Level.READ, table)):
+        table, failure = parse_key(key).full_table, _ledger().failure(key, version)
+        if failure is not None:
+            files.append(IngestedFile(status="failed", key=key, table=table, reason=failure.reason))
+        else:
+            files.append(IngestedFile(status="landing", key=key, table=table))
+    return files
 
 
 def _index(snapshot_id: int | None, table: str | None) -> int | None:

@@ -199,7 +199,7 @@ class MarkIn(In):
 
     sequence: int = Field(ge=0, lt=2**63, description="the last of the table's leaves that was processed")
     expected: int | None = Field(default=None, ge=0, lt=2**63, description="the current watermark; null: none yet")
-    holder: str = Field(default="api", pattern=r"^[0-9A-Za-z-]{1,64}$", description="distinguishes your runs")
+    holder: str = Field(default="api", pattern=r"^[0-9A-Za-z-]{1,40}$", description="distinguishes your runs")
 
 
 class MarkOut(Out):

@@ -36,6 +36,9 @@ AsOf = Annotated[
     str | None, Query(min_length=1, max_length=256, description=f"the point in time: {GRAMMAR}; default: now")
 ]
 MAX_ROWS = 100_000
+MAX_CELLS = 16 << 20
+"""Rows times columns of one write: 128 MB of numbers."""
+SURE_ROWS = 1000
 
 
 def authorize(level: Level, table: str) -> str:
@@ -152,7 +155,9 @@ def write_rows(
     authorize(Level.WRITE, t)
     if key and mode == "insert":
         raise Invalid("`key` needs mode=upsert: an insert does not compare rows")
-    rows, token = read_rows(current_request().media_type, current_request().body), commit_token()
+    rows = read_rows(current_request().media_type, current_request().body)
+    _check_cells(t, len(rows))
+    token = commit_token()
     if mode == "insert":
         return respond(_receipt(lake().tables.insert(t, rows, token=token)))
     return respond(_receipt(lake().tables.upsert(t, rows, key, token=token)))
@@ -165,6 +170,15 @@ def delete_rows(t: Name, which: DeleteIn) -> Response[Any]:
     if (which.where is None) == (which.keys is None):
         raise Invalid("send either `where` or `keys`, and not both")
     return respond(_receipt(lake().tables.delete(t, which.where, keys=which.keys, token=commit_token())))
+
+
+def _check_cells(table: str, rows: int) -> None:
+    """Invalid if the rows would take too much memory in the table: a column that a row lacks takes as much as a value.
+    Costs no request that the write does not make."""
+    columns = len(lake().tables.table_store.cached(table).schema.fields) if rows > SURE_ROWS else 1
+    if rows * columns > MAX_CELLS:
+        most = MAX_CELLS // columns
+        raise Invalid(f"{rows} rows of {columns} columns are too many at once: send {most} or fewer", subject=table)
 
 
 def described(name: str) -> TableOut:
@@ -184,7 +198,7 @@ def described(name: str) -> TableOut:
         snapshot_id=None if table.snapshot_id is None else str(table.snapshot_id),
         committed_ms=table.committed_ms,
         needs_compaction=table.needs_compaction,
-        schema_version=lake().tables.catalogue.cached(name).metadata.current_schema_id,
+        schema_version=lake().tables.table_store.cached(name).metadata.current_schema_id,
         columns=[_column(column) for column in table.columns],
         snapshot_names={tag: str(snapshot) for tag, snapshot in table.tags.items()},
     )

@@ -13,7 +13,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any, Self
 
-from catalog.core.settings import PREFIX, variable_of
+from catalog.core.settings import PREFIX, ROLE_PREFIX, variable_of
 from infra.app import build_app
 from infra.local.assembly import AppBuilder, Template, deploy, resources, synthesise
 from infra.local.awslambda.service import LambdaService
@@ -117,14 +117,21 @@ class EmbeddedCloud:
         return urls
 
     def token(self, *roles: str, subject: str = "person", **claims: Any) -> str:
-        """A token that the deployed API accepts, valid for a day. The issuer requires no password."""
+        """A token that the deployed API accepts, valid for a day. The issuer requires no password.
+
+        `roles` are the lake's, such as `reader:gold.*`; the token has them with the deployed prefix.
+        """
         audience = self.gateway.audience()
-        claims = {"roles": roles, **claims}
+        claims = {"roles": tuple(f"{self._role_prefix()}{role}" for role in roles), **claims}
         return self.gateway.issuer.token(subject, audience, expires_in=timedelta(days=1), **claims)
 
     def session(self) -> dict[str, str]:
         """The API's URL and a token with the admin role, for the command and the page on this machine."""
         return {"endpoint": self.addresses()["api"], "token": self.token("admin")}
+
+    def _role_prefix(self) -> str:
+        variables = self.environment("person")
+        return variables.get(variable_of("role_prefix"), ROLE_PREFIX)
 
     def serve_page(self) -> None:
         """Makes the gateway serve the lake's page at its root."""

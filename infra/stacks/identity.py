@@ -27,7 +27,7 @@ def identity_of(scope: Construct, stage: Stage) -> Identity:
 
 
 def _pool(scope: Construct, stage: Stage) -> Identity:
-    """A user pool without self sign-up. Groups are roles: `admin` is created, operators add `reader:gold.*` etc."""
+    """A user pool without self sign-up. Groups are roles: `strandline:admin` is created, operators add others."""
     pool = cognito.UserPool(
         scope,
         "People",
@@ -53,7 +53,7 @@ def _pool(scope: Construct, stage: Stage) -> Identity:
         access_token_validity=Duration.hours(1),
         prevent_user_existence_errors=True,
     )
-    cognito.CfnUserPoolGroup(scope, "Admins", user_pool_id=pool.user_pool_id, group_name="admin")
+    cognito.CfnUserPoolGroup(scope, "Admins", user_pool_id=pool.user_pool_id, group_name=f"{stage.role_prefix}admin")
     CfnOutput(scope, "UserPool", value=pool.user_pool_id)
     CfnOutput(scope, "UserPoolClient", value=client.user_pool_client_id)
     return Identity(pool.user_pool_provider_url, client.user_pool_client_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -144,7 +144,12 @@ class StorageStack(Stack):
                 actions=["sqs:SendMessage"],
                 resources=[self.landed.queue.queue_arn],
                 principals=[iam.ServicePrincipal("s3.amazonaws.com")],
-                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+                # The policy must exist before the bucket, so it cannot refer to it: CloudFormation begins the bucket's
+                # name with that of the stack.
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": self.account},
+                    "ArnLike": {"aws:SourceArn": f"arn:{Aws.PARTITION}:s3:::{self.stack_name.lower()}-*"},
+                },
             )
         )
         bucket = self.bucket.node.default_child

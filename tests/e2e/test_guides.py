@@ -84,7 +84,7 @@ def bench(cloud: EmbeddedCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
     api = cloud.session()
     told = {"headers": {"authorization": f"Bearer {api['token']}"}, "timeout": 60}
 
-    def settle() -> None:
+    def wait_until_idle() -> None:
         """Nothing is on its way, and the API, whose look at the timeline is at most a second old, has seen it."""
         cloud.wait_until_idle(240)
         head = httpx.get(f"{api['endpoint']}/timeline/checkpoint", **told)
@@ -94,7 +94,7 @@ def bench(cloud: EmbeddedCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
             wait_until(lambda: httpx.get(commit, **told).is_success, f"commit {newest} at the API")
 
     tools = {
-        "strandline": strandline(settle),
+        "strandline": strandline(wait_until_idle),
         "aws": aws(lambda service: cloud.endpoint.client(service, "person")),
     }
     bench = Bench(tmp_path_factory.mktemp("guides"), tools)

@@ -82,7 +82,7 @@ def sections(text: str, *wanted: str) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Invocation:
     """A tool's words after its name, where it was called, and what was piped into it."""
 
     words: list[str]
@@ -97,7 +97,7 @@ class Said:
     err: str = ""
 
 
-Tool = Callable[[Asked], Said]
+Tool = Callable[[Invocation], Said]
 
 
 class Bench:
@@ -148,7 +148,7 @@ class Bench:
         with line:
             told = json.loads(line.makefile().readline())
             name, *words = told["words"]
-            asked = Asked(words, Path(told["cwd"]), base64.b64decode(told["stdin"]))
+            asked = Invocation(words, Path(told["cwd"]), base64.b64decode(told["stdin"]))
             try:
                 with self._lock:
                     said = self._tools[Path(name).name](asked)
@@ -158,11 +158,11 @@ class Bench:
             line.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def strandline(settle: Callable[[], None]) -> Tool:
+def strandline(wait_until_idle: Callable[[], None]) -> Tool:
     """What the command would do; whatever the lake still had to do is done first, as if a moment had gone by."""
 
-    def run(asked: Asked) -> Said:
-        settle()
+    def run(asked: Invocation) -> Said:
+        wait_until_idle()
         before = os.getcwd()
         os.chdir(asked.cwd)
         try:
@@ -196,7 +196,7 @@ def _logged() -> Iterator[io.StringIO]:
 
 
 def aws(client: aws_command.Clients) -> Tool:
-    def run(asked: Asked) -> Said:
+    def run(asked: Invocation) -> Said:
         try:
             return Said(out=aws_command.answer(asked.words, client, asked.cwd, asked.stdin).encode())
         except (aws_command.NotSaid, ClientError) as error:

@@ -23,7 +23,7 @@ from infra.local.emr import api as emr_api
 from infra.local.endpoint import ACCOUNT, REGION, Endpoint
 from infra.local.server import ApiServer
 from infra.stage import ROOT
-from tests.guides.commands import Asked, Bench, Said, aws, script_of, sections
+from tests.guides.commands import Bench, Invocation, Said, aws, script_of, sections
 
 GUIDE = (ROOT / "docs" / "guide" / "deploy.md").read_text()
 CDK = ROOT / "build" / "cdk" / "node_modules" / ".bin" / "cdk"
@@ -57,7 +57,7 @@ class CommandLine:
             "CI": "true",
         }
 
-    def __call__(self, asked: Asked) -> Said:
+    def __call__(self, asked: Invocation) -> Said:
         """From a script. `-c stage=…` chooses among the apps; images are there as soon as their repository is."""
         words, stage = asked.words, "dev"
         if "-c" in words:

@@ -181,12 +181,12 @@ class TestLanding:
         def given_up() -> bool:
             nonlocal received
             received += len(list(self.landed(stacks, name)))
-            return any(key in letter.keys for letter in letters.look())
+            return any(key in letter.keys for letter in letters.peek())
 
         wait_until(given_up, "the dead letter", SOON_S)
         assert received == redrive["maxReceiveCount"]
         assert [letter.keys for letter in letters.redrive()] == [(key,)]
-        assert letters.look() == []
+        assert letters.peek() == []
         assert wait_until(lambda: list(self.landed(stacks, name)), "the event of the landed file", SOON_S)
 
 

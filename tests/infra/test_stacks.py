@@ -80,7 +80,7 @@ def test_the_api_has_a_name_of_its_own_where_the_stage_gives_one() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_route_is_public_only_if_the_table_of_routes_says_so(stage: str) -> None:
-    public = {route.key for route in ROUTES if route.public} | {"$default"}
+    public = {route.key for route in ROUTES if route.public}
     routes = of_type(stage, "AWS::ApiGatewayV2::Route").values()
     assert {route["RouteKey"] for route in routes if "AuthorizationType" not in route} == public
     assert len(routes) > len(public)
@@ -141,7 +141,7 @@ def test_the_api_may_run_queries_and_no_other_job() -> None:
     (policy,) = [
         properties["PolicyDocument"]["Statement"]
         for name, properties in of_type("dev", "AWS::IAM::Policy").items()
-        if "-api/" in name
+        if "-api/Function" in name
     ]
     allowed = {action: one for one in policy for action in listed(one["Action"]) if action.startswith(("emr", "iam"))}
     assert set(allowed) == {f"emr-serverless:{verb}JobRun" for verb in ("Start", "Get", "Cancel")} | {"iam:PassRole"}
@@ -150,6 +150,18 @@ def test_the_api_may_run_queries_and_no_other_job() -> None:
     assert "JobRole" in json.dumps(passed["Resource"])
     for action in set(allowed) - {"iam:PassRole"}:
         assert "Application" in json.dumps(allowed[action]["Resource"]), action
+
+
+def test_the_public_function_reads_the_timeline_and_nothing_else() -> None:
+    (policy,) = [
+        properties["PolicyDocument"]["Statement"]
+        for name, properties in of_type("dev", "AWS::IAM::Policy").items()
+        if "-api/PublicFunction" in name
+    ]
+    actions = {action for one in policy for action in listed(one["Action"]) if not action.startswith("logs:")}
+    assert actions == {"s3:GetObject", "s3:ListBucket"}
+    read = [json.dumps(one["Resource"]) for one in policy if "s3:GetObject" in listed(one["Action"])]
+    assert all("/timeline" in resource for resource in read) and "tables" not in json.dumps(policy)
 
 
 def test_results_and_history_expire() -> None:

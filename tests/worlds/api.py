@@ -7,16 +7,17 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import pytest
 from botocore.client import BaseClient
 
 from catalog.lake import Lake
 from functions.api import handler
-from functions.api.app import idempotency_store, presigned_urls
+from functions.api.app import idempotency_store, presigned_urls, usage_meter
 from functions.api.app import lake as function_lake
 
-CLAIMS = {"sub": "tester", "roles": ["admin"]}
+CLAIMS = {"iss": "https://issuer.test", "sub": "tester", "roles": ["strandline:admin"]}
 When = Literal["before", "after"]
 
 
@@ -30,6 +31,11 @@ class Answer:
         self.body = json.loads(response["body"]) if response.get("body") else None
 
 
+def _shown(value: Any) -> str:
+    """As API Gateway writes texts and lists."""
+    return f"[{' '.join(map(_shown, value))}]" if isinstance(value, list) else str(value)
+
+
 class Function:
     """One caller's requests to a function that starts anew whenever it died."""
 
@@ -38,27 +44,40 @@ class Function:
         self.restart()
 
     def restart(self) -> None:
-        for cached in (function_lake, idempotency_store, presigned_urls):
+        for cached in (function_lake, idempotency_store, presigned_urls, usage_meter):
             cached.cache_clear()
 
-    def __call__(self, method: str, path: str, body: Any = None, *, key: str | None = None, query: str = "") -> Answer:
-        token = f"e30.{base64.urlsafe_b64encode(json.dumps(CLAIMS).encode()).decode().rstrip('=')}.signature"
-        headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str | None = None,
+        query: str = "",
+        media_type: str = "application/json",
+        **claims: Any,
+    ) -> Answer:
+        """`body`: bytes as they are, anything else as JSON. `claims` add to, or replace, those of the token."""
+        claims = {**CLAIMS, **claims}
+        token = f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.signature"
+        headers = {"content-type": media_type, "authorization": f"Bearer {token}"}
         headers |= {"idempotency-key": key} if key else {}
+        text = base64.b64encode(body).decode() if isinstance(body, bytes) else json.dumps(body)
         event = {
             "version": "2.0",
             "routeKey": f"{method} {path}",
             "rawPath": path,
             "rawQueryString": query,
-            "queryStringParameters": dict(part.split("=") for part in query.split("&") if part),
+            "queryStringParameters": dict(parse_qsl(query, keep_blank_values=True)),
             "headers": headers,
-            "body": None if body is None else json.dumps(body),
-            "isBase64Encoded": False,
+            "body": None if body is None else text,
+            "isBase64Encoded": isinstance(body, bytes),
             "requestContext": {
                 "http": {"method": method, "path": path},
                 "requestId": "r",
                 "stage": "$default",
-                "authorizer": {"jwt": {"claims": {**CLAIMS, "roles": "[admin]"}}},  # as API Gateway writes a list
+                "authorizer": {"jwt": {"claims": {name: _shown(value) for name, value in claims.items()}}},
             },
         }
         return Answer(handler(event, None))

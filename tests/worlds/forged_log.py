@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
 from catalog.changes import ChangeSet
 from catalog.merkle import Checkpoint, CompactRange, Ed25519Signer, leaf_hash, tree
 from catalog.merkle import proof as proof_file
+from catalog.timeline.log.leaf import Leaf
 from tests.property.changes.feeds import KEY, SCHEMA_JSON, change_set
 
 SIGNER = Ed25519Signer("strandline.example/lake", bytes(range(32)))
@@ -91,26 +92,30 @@ class ForgedTable:
 
     def record(self, operation: str, **overrides: Any) -> dict[str, Any]:
         self.sequence = overrides.pop("sequence", self.sequence + 1)
-        record = {
-            "format": "strandline/commit@v2",
-            "table": self.name,
-            "table_uuid": self.uuid,
-            "snapshot_id": self.main,
-            "parent_id": self.main,
-            "sequence": self.sequence,
-            "committed_ms": 1_700_000_000_000 + self.sequence,
-            "sequenced_ms": 1_700_000_000_500 + self.sequence,
-            "operation": operation,
-            "ref": "main",
-            "schema_sha256": sha256(SCHEMA_JSON).hexdigest(),
-            "metadata_sha256": "00" * 32,
-            "manifest_list_sha256": None,
-            "content_root": None,
-            "content_count": 0,
-            "changes_root": None,
-            "changes_count": None,
-            "attested": "lake",
-        } | overrides
+        record = (
+            dict.fromkeys(field.name for field in fields(Leaf))
+            | {
+                "format": "strandline/commit@v2",
+                "table": self.name,
+                "table_uuid": self.uuid,
+                "snapshot_id": self.main,
+                "parent_id": self.main,
+                "sequence": self.sequence,
+                "committed_ms": 1_700_000_000_000 + self.sequence,
+                "sequenced_ms": 1_700_000_000_500 + self.sequence,
+                "operation": operation,
+                "ref": "main",
+                "schema_sha256": sha256(SCHEMA_JSON).hexdigest(),
+                "metadata_sha256": "00" * 32,
+                "manifest_list_sha256": None,
+                "content_root": None,
+                "content_count": 0,
+                "changes_root": None,
+                "changes_count": None,
+                "attested": "lake" if overrides.get("changes_root") else None,
+            }
+            | overrides
+        )
         for name in ("snapshot_id", "parent_id"):
             record[name] = None if record[name] is None else str(record[name])
         return record

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
@@ -147,12 +148,7 @@ def plan(
         raise Invalid("the query selects no column: write SELECT * FROM …")
     names = {planned.name: tuple(planned.bound.relation.arrow.names) for planned in relations}
     scans = scans_of(optimised, names)
-    verdicts = {
-        planned.name: planned.bound.relation.statistics.evaluate(
-            scans[planned.name].predicate, planned.bound.relation.schema
-        )
-        for planned in relations
-    }
+    verdicts = {planned.name: _verdict(planned, scans[planned.name], verified) for planned in relations}
     metadata_answer = None
     aggregates = metadata_answers.aggregates(statement.tree)
     one_scan = len(relations) == 1 and not (views or searches) and scans[relations[0].name].exact
@@ -226,6 +222,15 @@ def _view_sql(planned: PlannedRelation, rules: AccessRules) -> str:
     where = f" WHERE {rules.row_filter}" if rules.row_filter else ""
     table = f"{quote_identifier(planned.database)}.{quote_identifier(planned.table)}"
     return f"SELECT {', '.join(columns)} FROM {table}{where}"  # noqa: S608
+
+
+def _verdict(planned: PlannedRelation, requirements: ScanRequirements, verified: VerifiedFiles | None) -> Verdict:
+    """Which files might match. A verified query reads all: statistics are the writer's word, and may be false."""
+    statistics = planned.bound.relation.statistics
+    if verified and planned.label in verified:
+        count = len(statistics)
+        return Verdict(np.ones(count, bool), np.zeros(count, bool))
+    return statistics.evaluate(requirements.predicate, planned.bound.relation.schema)
 
 
 def _with_verified_files(planned: PlannedRelation, verified: VerifiedFiles) -> PlannedRelation:

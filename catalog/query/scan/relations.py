@@ -103,7 +103,8 @@ class RelationReader:
         files = [relation.statistics.files[number] for number in np.flatnonzero(scan.files)]
         row_count = int(relation.statistics.rows[scan.files].sum())
         if not columns:
-            if not relation.statistics.has_deletes[scan.files].any():
+            # A manifest's count of rows is the writer's word: a verified query counts those in the files.
+            if verified_io is None and not relation.statistics.has_deletes[scan.files].any():
                 return list(_placeholder_batches(relation.arrow, row_count))
             columns = (relation.schema.fields[0].name,)
         task = _FileTask(self, relation, columns, scan.predicate, row_count > FILTERED_ROWS, traffic, verified_io)
@@ -217,9 +218,9 @@ class _FileTask:
     def _matching_groups(
         self, footer: pq.FileMetaData, physical: pa.Schema, stored_names_by_id: dict[int, str]
     ) -> list[int]:
-        """The row groups that might hold matching rows, by their statistics."""
+        """The row groups that might hold matching rows, by their statistics; all of a verified file, as in planning."""
         count = footer.num_row_groups
-        if self.predicate is None or count == 0:
+        if self.predicate is None or self.verified_io is not None or count == 0:
             return list(range(count))
         fields = {field.name: field for field in self.relation.schema.fields}
 

@@ -159,10 +159,21 @@ class Leaf:
 def is_like_main(ref: str) -> bool:
     """Whether a reference other than main has a name that a reader could take for main.
 
+    Case, width and style of the letters do not count, nor characters that are not seen. Letters of other scripts that
+    look the same do.
+
     >>> is_like_main("MAIN"), is_like_main("main "), is_like_main("main"), is_like_main("maintenance")
     (True, True, False, False)
+    >>> is_like_main("ma\u200bin"), is_like_main("main\ufe0f")
+    (True, True)
     """
-    return ref != MAIN and unicodedata.normalize("NFKC", ref).casefold().strip() == MAIN
+    seen = (character for character in unicodedata.normalize("NFKC", ref) if not _is_unseen(character))
+    return ref != MAIN and "".join(seen).casefold() == MAIN
+
+
+def _is_unseen(character: str) -> bool:
+    """Whether it is a control, format or space character, a variation selector or a filler."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp") or character in _UNSEEN
 
 
 def check_format(format_: object) -> None:
@@ -174,6 +185,7 @@ def check_format(format_: object) -> None:
     raise ValueError(f"its format is {format_!r:.80}")
 
 
+_UNSEEN = frozenset(map(chr, (0x034F, 0x115F, 0x1160, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _MAP_ROOT_BYTES = len('"' + "0" * 64 + '"') - len("null")
 _STORED = tuple(field.name for field in fields(Leaf))

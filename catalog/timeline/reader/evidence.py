@@ -20,6 +20,7 @@ from catalog.merkle.prefix_map import EMPTY, MapProof
 from catalog.merkle.tree import leaf_hash
 from catalog.merkle.verify import ProofError, verify_batch
 from catalog.timeline.log.leaf import MAIN, Leaf
+from catalog.timeline.log.leaf_rules import parse_shown_leaf
 from catalog.timeline.log.table_map import TableEntry, entry_after, table_key
 
 MAX_LEAVES_IN_BATCH = 256
@@ -57,7 +58,7 @@ class Evidence:
             verify_batch(hashed, indices, checkpoint.size, self.hashes, checkpoint.root)
         except ProofError as error:
             raise Unverified(f"the evidence does not verify: {error}") from None
-        return {index: Leaf.decode(data) for index, data in self.leaves}
+        return {index: parse_shown_leaf(data) for index, data in self.leaves}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +181,11 @@ class AsOf:
             raise self._unverified(f"the evidence has the map of index {at}, which is too far from {self.index}")
         if missing := [index for index in range(at + 1, self.index + 1) if index not in leaves]:
             raise self._unverified(f"the evidence lacks leaf {missing[0]}, which may be of the table")
-        try:
-            entry = self.map.entry(self.table, bytes.fromhex(root))
-        except ValueError:
-            raise self._unverified(f"the map_root of leaf {at} is not a hash") from None
         between = [(index, leaves[index]) for index in range(at + 1, self.index + 1)]
+        if newer := [index for index, leaf in between if leaf.map_root is not None]:
+            # With the key, the two maps could differ: of all the maps at a cut, only the last one counts.
+            raise self._unverified(f"leaf {newer[-1]} states a later map of tables than leaf {at}")
+        entry = self.map.entry(self.table, bytes.fromhex(root))
         return entry_after(self.table, entry, between)
 
     def _check_claims(self, entry: TableEntry | None, leaves: dict[int, Leaf]) -> None:
@@ -201,6 +202,10 @@ class AsOf:
                 raise self._unverified("the evidence lacks a leaf of the table")
         assert last is not None
         assert stated is not None
+        if not entry.main_index <= entry.index <= self.index or entry.main_index + stated.following > self.index:
+            raise self._unverified("the map of tables states a leaf that comes after it")
+        if "drop" in (last.operation, stated.operation) or stated.sequence > last.sequence:
+            raise self._unverified("the map of tables has a table whose leaves say that it was dropped")
         if last.sequence != entry.sequence or (stated.ref, stated.snapshot_id) != (MAIN, entry.snapshot_id):
             raise self._unverified("the table's leaves are not those that the map of tables states")
 
@@ -208,6 +213,15 @@ class AsOf:
     def stated(self) -> Leaf | None:
         """The leaf that states where main is; None if there was no such table."""
         return None if self.stated_at is None else Leaf.decode(dict(self.evidence.leaves)[self.stated_at])
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The sequence of the table's last leaf at the cut; None if there was no such table. Verify first."""
+        leaves = [(index, parse_shown_leaf(entry)) for index, entry in self.evidence.leaves]
+        return max((leaf.sequence for index, leaf in leaves if self._is_own(index, leaf)), default=None)
+
+    def _is_own(self, index: int, leaf: Leaf) -> bool:
+        return index <= self.index and leaf.table_uuid == self.table_uuid
 
     @property
     def _described(self) -> str:

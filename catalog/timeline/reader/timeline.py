@@ -219,9 +219,9 @@ class Timeline:
         if not at < size:
             raise NotFound(f"the timeline has {size} leaves: there is no index {at} yet")
         map_index = self._map_index(at, size) if tables else -1
-        found = {table: self._as_of(table, at, time_ms, head, map_index) for table in dict.fromkeys(tables)}
-        snapshots = {table: found[table].snapshot_id for table in tables}
-        return Cut(at, snapshots, {table: as_of for table, as_of in found.items() if as_of.table_uuid is not None})
+        proofs = {table: self._as_of(table, at, time_ms, head, map_index) for table in dict.fromkeys(tables)}
+        snapshots = {table: proofs[table].snapshot_id for table in tables}
+        return Cut(at, snapshots, {table: as_of for table, as_of in proofs.items() if as_of.table_uuid is not None})
 
     def watermark(self, consumer: str, table: str, seen: Watermark | None = None) -> Watermark | None:
         """The consumer's watermark on the table; Unverified if the timeline's key did not sign it.

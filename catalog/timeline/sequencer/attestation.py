@@ -10,6 +10,7 @@ files only: digests of metadata are always computed. The leaf says which it was 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,10 +37,11 @@ FORMAT = "strandline/attestation@v1"
 PREFIX = s3_layout.ATTESTATIONS
 DIGEST_CHUNK_BYTES = 4 << 20
 WORKERS = 4
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
+class ChangesDigest:
     """The root, in hex, over the row changes between two snapshots of a table, and their count."""
 
     root: str
@@ -55,7 +57,7 @@ class Miscounted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recounted:
+class RecomputedChanges:
     """The changes of a commit, recomputed from its files, and the files whose manifest states a wrong row count."""
 
     root: str
@@ -72,7 +74,7 @@ class ComputeChanges(Protocol):
 
     def __call__(
         self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, /
-    ) -> RowChanges | None: ...
+    ) -> ChangesDigest | None: ...
 
 
 class ObjectDigest(NamedTuple):
@@ -97,14 +99,20 @@ class Attestation:
     changes_root: str | None = None
     changes_count: int | None = None
 
-    def with_changes(self, changed: RowChanges | None) -> Attestation:
+    def with_changes(self, changed: ChangesDigest | None) -> Attestation:
         return self if changed is None else replace(self, changes_root=changed.root, changes_count=changed.count)
 
+    def has_objects_of(self, other: Attestation) -> bool:
+        """Whether the other is of the same commit and the same objects, whatever changes it states."""
+        return replace(self, changes_root=None, changes_count=None) == replace(
+            other, changes_root=None, changes_count=None
+        )
+
     @property
-    def changed(self) -> RowChanges | None:
+    def changed(self) -> ChangesDigest | None:
         if self.changes_root is None or self.changes_count is None:
             return None
-        return RowChanges(self.changes_root, self.changes_count)
+        return ChangesDigest(self.changes_root, self.changes_count)
 
     @property
     def content_root(self) -> str:
@@ -135,11 +143,31 @@ class Attestation:
                 header["changes_root"],
                 header["changes_count"],
             )
+            attestation._check_types()
             if attestation.encode() != data:
                 raise ValueError("it is not in its canonical form")
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Unverified(f"not an attestation: {data[:80]!r} ({error})") from None
         return attestation
+
+    def _check_types(self) -> None:
+        """ValueError for values that no leaf may have: a writer stages what it likes, and the leaf is signed."""
+        if type(self.table_uuid) is not str or not -(2**63) <= self.snapshot_id < 2**63:
+            raise ValueError("its table or snapshot is not an id")
+        for path, length, digest in (self.manifest_list, *self.entries):
+            if type(path) is not str or not _is_count(length) or not _is_digest(digest):
+                raise ValueError(f"the object {path!r:.80} has not a length and a SHA-256")
+        changes = (self.changes_root, self.changes_count)
+        if changes != (None, None) and not (_is_digest(changes[0]) and _is_count(changes[1])):
+            raise ValueError("its changes have not a root and a count")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _is_digest(value: object) -> bool:
+    return type(value) is str and _SHA256.fullmatch(value) is not None
 
 
 def attestation_key(table_uuid: str, snapshot_id: int) -> str:
@@ -183,7 +211,7 @@ def compute(
     entries = sorted([*added, *digests.values()])
     manifest_list = ObjectDigest(snapshot.manifest_list, len(listing), sha256(listing).hexdigest())
     computed = Attestation(table_uuid, snapshot.snapshot_id, manifest_list, tuple(entries))
-    if staged is not None and replace(staged, changes_root=None, changes_count=None) == computed:
+    if staged is not None and computed.has_objects_of(staged):
         return staged  # its changes are accepted only when its objects are right
     return computed
 
@@ -220,11 +248,12 @@ class Attestations:
         table_uuid: str,
         snapshot: Snapshot,
         io: FileIO,
-        changes: Callable[[FileIO], RowChanges | None] = lambda _: None,
+        changes: Callable[[FileIO], ChangesDigest | None] = lambda _: None,
         *,
         believe_changes: bool = True,
     ) -> tuple[Attestation, str | None]:
-        """The commit's attestation, and who computed it (a leaf's `attested`). Stores it unless it is the staged one.
+        """The commit's attestation, and who computed it (a leaf's `attested`). Stores it unless the staged one has the
+        same objects.
 
         `changes` computes the commit's row changes through the FileIO that it is given; None if it cannot. If it can,
         everything is computed from the objects. Otherwise the staged attestation is believed, if it has exactly the
@@ -239,8 +268,10 @@ class Attestations:
             attestation = compute(table_uuid, snapshot, io, staged)
             if not believe_changes:
                 attestation = replace(attestation, changes_root=None, changes_count=None)
-        if attestation != staged:
-            # No leaf refers to it yet, and any other process that computes it writes the same bytes.
+        if staged is None or not attestation.has_objects_of(staged):
+            # Objects never change, so any other process that computes it writes the same ones. The changes may differ:
+            # a sequencer that was fenced compares with another parent. So they alone are no reason to write, and the
+            # leaf is their only record.
             self._put(attestation)
         if attestation.changed is None:
             return attestation, None

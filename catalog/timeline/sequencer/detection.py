@@ -19,6 +19,7 @@ from catalog.core.errors import Conflict, LakeError, NotFound
 from catalog.iceberg import TRANSACTION_PREFIX
 from catalog.timeline.log import store_keys
 from catalog.timeline.log.leaf import Leaf
+from catalog.timeline.log.leaf_rules import check_leaf
 from catalog.timeline.log.store import Store
 from catalog.timeline.sequencer.attestation import Attestations, ComputeChanges
 from catalog.timeline.sequencer.ordering import arrange, link_transaction
@@ -254,8 +255,9 @@ class Detection:
         )
         first_sequence = inspection.after.sequence - len(inspection.events)
         leaves = builder.build(inspection.events, first_sequence, pool)
-        for leaf in leaves:
-            leaf.encode()  # raises Invalid here, before the leaves of other tables depend on this one
+        for leaf in leaves:  # raises Invalid here, before the leaves of other tables depend on this one
+            check_leaf(leaf)
+            leaf.encode()
         return leaves
 
     def _ordered(

@@ -162,7 +162,15 @@ class Sequencer:
             return count_wal_files(self._attestations.s3, self._attestations.bucket)
 
     def _compact(self, log: _OpenLog) -> None:
-        self._log = log = replace(log, db=log.db.compact())
+        # Compaction closes the database and opens it again. Another sequencer may have appended in between, and what
+        # this process knew of the log before is then out of date: to append to it would fork the tree.
+        db = log.db.compact()
+        try:
+            loaded = self._load(db)
+        except BaseException:
+            db.close()
+            raise
+        self._log = log = replace(loaded, announced=max(loaded.announced, log.announced))
         pruned = store_keys.unpack(log.db.get(store_keys.PRUNED) or store_keys.pack(0))[0]
         now_pruned = self._publisher.prune(pruned, log.published.size)
         if now_pruned != pruned:
@@ -200,6 +208,10 @@ class Sequencer:
             # nothing below runs.
             log.db.write(batch.puts.items(), batch.deletes)
             log = appended
+        elif len(moved) < len(requests):
+            # A request is refused, or finds nothing to do, by what this process knows of the log. If another sequencer
+            # took over, that is out of date: this raises Fenced, and the request is served again.
+            log.db.write([(store_keys.HEAD, log.head.encode())])
         self._log = self._publish_and_announce(log, batch, {request.table: request.correlation_id for request in moved})
         return SequencerResult(batch.leaves, log.head.size, failed, detection.unfinished)
 

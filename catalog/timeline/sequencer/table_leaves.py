@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.core.errors import Invalid
 from catalog.iceberg import ROWS_DIGEST
 from catalog.timeline.log.leaf import ATTESTED_BY_LAKE, MAIN, MOVES_OF_MAIN, Leaf
-from catalog.timeline.sequencer.attestation import Attestations, ComputeChanges, RowChanges
+from catalog.timeline.sequencer.attestation import Attestations, ChangesDigest, ComputeChanges
 from catalog.timeline.sequencer.table_state import TableEvent
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -80,14 +80,16 @@ class LeafBuilder:
         )
         return _with_rows_digest(leaf, snapshot)
 
-    def _changes_of_move(self, event: TableEvent) -> RowChanges | None:
+    def _changes_of_move(self, event: TableEvent) -> ChangesDigest | None:
         """The row changes of an event that moves main to another snapshot."""
         if event.ref != MAIN or event.operation not in MOVES_OF_MAIN or event.snapshot_id is None:
             return None
         until = self._snapshots.get(event.snapshot_id)
         return None if until is None else self._changes(event.parent_id, until, None, self.table.io)
 
-    def _changes(self, since_id: int | None, until: Snapshot, schema_id: int | None, io: FileIO) -> RowChanges | None:
+    def _changes(
+        self, since_id: int | None, until: Snapshot, schema_id: int | None, io: FileIO
+    ) -> ChangesDigest | None:
         """The row changes between two snapshots, read through `io`; None when the earlier one has expired."""
         if self.compute_changes is None:
             return None

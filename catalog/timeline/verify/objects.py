@@ -9,6 +9,8 @@ expired snapshots and files that only those referred to are not verified. If the
 A file that no leaf attests (from before the table was first sequenced) cannot be compared: it is counted as uncovered,
 and is not a fault.
 
+What the manifests state about the rows of their data files is compared with the rows (statistics.py).
+
 Then the changes of each commit are computed again and compared with its leaf's changes_root, and the rows of each
 rewrite, in the files it took away and in those it added, with its rows_digest.
 Of vector tables, the head and Lance's manifests are compared (vector_verification.py).
@@ -20,6 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Protocol
 
 from pyiceberg.catalog import Catalog
@@ -32,7 +35,7 @@ from catalog.core.errors import LakeError, NotFound, Unverified
 from catalog.timeline.log import store_keys
 from catalog.timeline.log.leaf import MAIN, RESET, TRANSACTION, Leaf
 from catalog.timeline.log.store import Store
-from catalog.timeline.sequencer.attestation import Attestation, Attestations, Recounted, attestation_key
+from catalog.timeline.sequencer.attestation import Attestation, Attestations, RecomputedChanges, attestation_key
 from catalog.timeline.sequencer.table_state import MetadataFile, TableState
 from catalog.timeline.sequencer.vector_events import VectorObjects, is_vector_table
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
@@ -48,7 +51,7 @@ class Recount(Protocol):
 
     def __call__(
         self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str, /
-    ) -> Recounted | None: ...
+    ) -> RecomputedChanges | None: ...
 
 
 class RecountRows(Protocol):
@@ -74,6 +77,8 @@ class ObjectVerification:
     changes: int = 0
     rewrites: int = 0
     uncounted: int = 0
+    statistics: int = 0
+    uncompared: int = 0
     length: int = 0
     uncovered: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -101,7 +106,11 @@ class ObjectVerification:
             if walk.metadata is not None and not walk.wrong and not walk.missing:
                 location = state.metadata_location
                 self._recount(uuid, Table(tuple(state.name.split(".")), walk.metadata, location, io, self.catalog))
+            self.statistics += len(walk.compared)
+            self.uncompared += len(walk.uncompared)
             for fault in self._walk_again(walk, uuid, state, io) if walk.missing else walk.wrong:
+                self.faults.add(fault)
+            for fault in walk.false if not walk.wrong else ():  # of a damaged file, every statement is false
                 self.faults.add(fault)
             self._commit.cache_clear()
 
@@ -113,10 +122,11 @@ class ObjectVerification:
         schemas = MetadataFile.read(table.metadata_location, table.io).schemas
         schema_ids = {digest: schema_id for schema_id, digest in schemas.items()}
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+        stated = {leaf.snapshot_id: leaf.parent_id for _, leaf in self._chain(uuid) if leaf.is_snapshot}
         for index, leaf in self._chain(uuid):
             if not self.start <= index < self.size or not (leaf.moves_rows or leaf.changes_root or leaf.rows_digest):
                 continue
-            if leaf.ref == MAIN and is_hidden_reset(leaf, by_id):
+            if leaf.ref == MAIN and is_hidden_reset(leaf, by_id, stated):
                 what = f"main moved from {leaf.parent_id}, which is no ancestor of its snapshot: it should be a reset"
                 self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
             if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id}:
@@ -226,15 +236,7 @@ class ObjectVerification:
             return commit.fault(name, "it is missing")
         except Unverified:
             return commit.fault(name, "it is not an attestation")
-        if _stated(leaf) != (
-            attestation.table_uuid,
-            attestation.snapshot_id,
-            attestation.manifest_list.sha256,
-            attestation.content_root,
-            len(attestation.entries),
-            attestation.changes_root,
-            attestation.changes_count,
-        ):
+        if not is_attestation_of(leaf, attestation):
             return commit.fault(name, "it is not the attestation that the commit's leaf was built from")
         self.count_object(len(data))
         entries = {entry.path: entry for entry in attestation.entries}
@@ -260,24 +262,43 @@ class ObjectVerification:
             return None
 
 
-def is_hidden_reset(leaf: Leaf, snapshots: Mapping[int, Snapshot]) -> bool:
+def is_hidden_reset(
+    leaf: Leaf, snapshots: Mapping[int, Snapshot], stated: Mapping[int | None, int | None] = MappingProxyType({})
+) -> bool:
     """Whether the leaf moves main to a snapshot that does not follow where main was, and does not say so.
 
-    False if an expired snapshot leaves it open.
+    False if an expired snapshot leaves it open. When a snapshot expires, the one after it may lose the name of its
+    parent; for a move over several snapshots, `stated`, the parents by their own leaves, stands in.
     """
     if leaf.parent_id is None or leaf.snapshot_id is None or leaf.operation in ("rollback", RESET, TRANSACTION):
+        return False
+    if leaf.parent_id not in snapshots:
         return False
     at: int | None = leaf.snapshot_id
     while at is not None and at != leaf.parent_id:
         if at not in snapshots:
             return False
-        at = snapshots[at].parent_snapshot_id
+        parent = snapshots[at].parent_snapshot_id
         if leaf.is_snapshot:
+            at = parent
             break  # an ordinary commit: its parent itself is where main was
+        at = stated.get(at) if parent is None else parent
     return at != leaf.parent_id
 
 
-def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int, str | None, int | None]:
+def is_attestation_of(leaf: Leaf, attestation: Attestation) -> bool:
+    """Whether it is of the leaf's commit, with the same objects, byte for byte. The changes are the leaf's own: what an
+    attestation states of them is its writer's word."""
+    return _stated(leaf) == (
+        attestation.table_uuid,
+        attestation.snapshot_id,
+        attestation.manifest_list.sha256,
+        attestation.content_root,
+        len(attestation.entries),
+    )
+
+
+def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int]:
     """What a leaf states about its commit's attestation."""
     return (
         leaf.table_uuid,
@@ -285,6 +306,4 @@ def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int, s
         leaf.manifest_list_sha256,
         leaf.content_root,
         leaf.content_count,
-        leaf.changes_root,
-        leaf.changes_count,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
 from typing import Any, Protocol
 
+from pyarrow.lib import ArrowException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.serializers import Compressor
@@ -15,10 +16,11 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.core.aws_errors import translate_errors
-from catalog.core.errors import NotFound
+from catalog.core.errors import LakeError, NotFound
 from catalog.timeline.log.leaf import Leaf
 from catalog.timeline.sequencer.attestation import DIGEST_CHUNK_BYTES, BytesFile, BytesFileIO, ObjectDigest
 from catalog.timeline.verify.faults import BoundedPool, Fault
+from catalog.timeline.verify.statistics import NotComparable, Statistics, false_statements
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,15 @@ class TableWalk:
     """Verifies one table from one metadata file.
 
     `wrong`: faults for certain. `missing`: faults only if the table has not changed since, for example by an expiry.
+    `false`: statistics in manifests that the rows contradict. The objects are then as committed: the commit lied.
     """
 
     def __init__(self, verification: Verification, uuid: str, io: FileIO) -> None:
         self.wrong = list[Fault]()
         self.missing = list[Fault]()
+        self.false = list[Fault]()
+        self.compared = list[str]()  # data files whose statistics were compared with their rows
+        self.uncompared = list[str]()
         self.metadata: TableMetadata | None = None
         self._verification = verification
         self._uuid = uuid
@@ -120,6 +126,10 @@ class TableWalk:
             self._verify_attested(added_by, pool)
         for entry in entries or []:
             path = entry.data_file.file_path
+            stated = Statistics.of(entry.data_file)
+            # Another manifest may state something else about the same file.
+            if self._first_visit(path, stated.key):
+                pool.submit(self._verify_statistics, path, stated, added_by)
             if self._first_visit(path):
                 commit = self._commit_that_added(entry.snapshot_id or manifest.added_snapshot_id, path)
                 if commit is not None and commit.index >= self._verification.start:
@@ -155,8 +165,8 @@ class TableWalk:
             self._verification.count_uncovered()
         return None
 
-    def _first_visit(self, path: str) -> bool:
-        tag = hash(path)
+    def _first_visit(self, path: str, *more: Hashable) -> bool:
+        tag = hash((path, *more))
         visited = tag in self._visited
         self._visited.add(tag)
         return not visited
@@ -174,6 +184,20 @@ class TableWalk:
             return
         self._verification.count_object(length)
         self._is_as_committed(path, commit, length, digest.hexdigest())
+
+    def _verify_statistics(self, path: str, stated: Statistics, commit: Commit) -> None:
+        """Compares the manifest's statistics with the rows."""
+        if not stated.is_data:
+            return
+        try:
+            if not stated.is_parquet:
+                raise NotComparable
+            with translate_errors(path), self._io.new_input(path).open() as stream:
+                for what in false_statements(stated, stream):
+                    self.false.append(commit.fault(path, what))
+            self.compared.append(path)
+        except (LakeError, ArrowException, OSError, NotComparable):
+            self.uncompared.append(path)  # if it is missing or damaged, _verify_file says so
 
     def _read_verified(self, path: str, commit: Commit) -> bytes | None:
         """The object's bytes; None, and a fault, if they are not those that were committed."""

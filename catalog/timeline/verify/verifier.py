@@ -67,6 +67,10 @@ class Report:
     """Rewrites whose rows digest was recomputed, before and after."""
     uncounted: int
     """Commits whose changes or rows digest was not recomputed: too many rows, or files that give no exact result."""
+    statistics: int
+    """Data files whose counts and bounds in a manifest were compared with their rows."""
+    uncompared: int
+    """Data files with which that was not possible: of another format than Parquet, or without field ids."""
     uncovered: int
     """Objects that a snapshot refers to and no leaf attests: there is nothing to compare them with."""
     fault_count: int
@@ -84,6 +88,8 @@ class Report:
 @dataclass
 class Verifier:
     """Verifies one lake's timeline. `trusted`: the keys to accept; by default those of its own key list.
+
+    With them, a later key counts only if one of them vouches for it, and a retired one only for the sizes of its time.
 
     `policy` takes the place of `trusted`: its logs are the keys, and the published checkpoint and `since` must be
     cosigned as it demands. Other stored checkpoints are the log's own notes, which no witness signs.
@@ -152,6 +158,8 @@ class Verifier:
             changes=objects.changes,
             rewrites=objects.rewrites,
             uncounted=objects.uncounted,
+            statistics=objects.statistics,
+            uncompared=objects.uncompared,
             uncovered=objects.uncovered,
             fault_count=self._faults.count,
             faults=self._faults.faults(),
@@ -204,18 +212,18 @@ class Verifier:
         except NotFound:
             self._add(KEYS_PATH, "it is missing")
         try:
-            return Keyring.stored(stored)
+            keyring = Keyring.stored(stored)
+            return keyring if self.trusted is None else keyring.trusting(self.trusted)
         except Unverified as error:
             self._add(row_name(store_keys.KEYS), error.message)
             return Keyring()
 
     def _open(self, note: bytes, keyring: Keyring) -> Checkpoint:
         """The checkpoint in a note that the log signed."""
-        trusted = self.trusted if self.policy is None else self.policy.logs
-        if trusted is None:
+        if self.policy is None:
             return keyring.open(note, self.origin)
         try:
-            return open_checkpoint(note, trusted, self.origin)
+            return open_checkpoint(note, self.policy.logs, self.origin)
         except ProofError as error:
             raise Unverified(f"the timeline's checkpoint does not verify: {error}") from None
 

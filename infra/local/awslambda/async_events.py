@@ -8,15 +8,12 @@ import threading
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.awslambda.models import LambdaFunction
 
 from infra.local.awslambda.functions import find_deployed
-from infra.local.awslambda.invocation import FunctionNotFound, Invocation, Stopped, Throttled
-
-if TYPE_CHECKING:
-    from infra.local.awslambda.service import LambdaService
+from infra.local.awslambda.invocation import FunctionNotFound, Functions, Invocation, Stopped, Throttled
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +30,7 @@ class AsyncEvent:
 class AsyncEvents:
     """A queue for each function, drained by as many threads as the function may have workers."""
 
-    def __init__(self, service: LambdaService, retry_delays: tuple[float, float]) -> None:
+    def __init__(self, service: Functions, retry_delays: tuple[float, float]) -> None:
         self._service = service
         self._retry_delays = retry_delays
         self._waiting: dict[str, deque[AsyncEvent]] = defaultdict(deque)

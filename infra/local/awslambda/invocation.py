@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from infra.local.endpoint import Endpoint
+
 
 @dataclass(frozen=True)
 class Invocation:
@@ -46,6 +48,29 @@ class InvokeAsync(Protocol):
     """Queues an event for a function and returns at once. Raises when Lambda rejects the call."""
 
     def __call__(self, function_name: str, payload: bytes, /) -> object: ...
+
+
+class Functions(Protocol):
+    """The deployed functions, as moto and the queue of asynchronous events use them: a `LambdaService`."""
+
+    endpoint: Endpoint
+    max_workers: int
+
+    def invoke(
+        self,
+        function_name: str,
+        payload: bytes,
+        /,
+        *,
+        wait: bool = True,
+        request_id: str | None = None,
+        trace_id: str | None = None,
+        client_context: str | None = None,
+    ) -> Invocation: ...
+
+    def invoke_async(self, function_name: str, payload: bytes, *, trace_id: str | None = None) -> str: ...
+
+    def retire(self, function_name: str) -> None: ...
 
 
 def error_code(error: BaseException) -> str:

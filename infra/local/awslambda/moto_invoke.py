@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import base64
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.awslambda.exceptions import LambdaClientError
 from moto.awslambda.models import LambdaBackend, LambdaFunction
 
-from infra.local.awslambda.invocation import Throttled
+from infra.local.awslambda.invocation import Functions, Throttled
 
-if TYPE_CHECKING:
-    from infra.local.awslambda.service import LambdaService
-
-_service: LambdaService | None = None
+_service: Functions | None = None
 
 
 class _TooManyRequestsError(LambdaClientError):
@@ -24,14 +21,14 @@ class _TooManyRequestsError(LambdaClientError):
         super().__init__("TooManyRequestsException", message)
 
 
-def attach(service: LambdaService) -> None:
+def attach(service: Functions) -> None:
     """Makes moto invoke functions through `service`, instead of any service attached before."""
     global _service
     _service = service
     _patch()
 
 
-def detach(service: LambdaService) -> None:
+def detach(service: Functions) -> None:
     """Undoes `attach`, unless another service was attached since."""
     global _service
     if _service is service:

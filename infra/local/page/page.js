@@ -2,6 +2,7 @@
 
 import { readEntries } from "./log.js";
 import { ProofError, verifyProof } from "./proof.js";
+import { verifyWitnessed } from "./policy.js";
 
 const SHOWN_LEAVES = 100;
 const FRESH_MS = 60_000;
@@ -136,7 +137,7 @@ async function showProof(commit, button) {
       .filter((name) => commit[name] !== null && commit[name] !== undefined)
       .flatMap((name) => [element("dt", name.replaceAll("_", " ")), element("dd", commit[name], { class: "id" })]),
   );
-  $("tamper").onchange = () => check(commit, file);
+  $("tamper").onchange = $("policy").onchange = () => check(commit, file);
   await check(commit, file);
   $("proof-title").focus();
 }
@@ -147,9 +148,11 @@ async function check(commit, file) {
   if ($("tamper").checked) entry[entry.length - 2] ^= 1;
   try {
     const began = performance.now();
-    const proof = await verifyProof(file, entry, await pinnedKey());
+    const policy = $("policy").value.trim();
+    const proof = policy ? await verifyWitnessed(file, entry, await pinnedKey(), policy) : await verifyProof(file, entry, await pinnedKey());
     const ms = (performance.now() - began).toFixed(1);
-    verdict(true, `Proven by your browser in ${ms} ms: leaf ${proof.index} of ${proof.size}, ${proof.hashes} hashes, ${proof.bytes} bytes of proof.`);
+    const witnessed = policy ? ` Cosigned by ${proof.witnesses.join(", ") || "nobody, and the policy demands nobody"}.` : "";
+    verdict(true, `Proven by your browser in ${ms} ms: leaf ${proof.index} of ${proof.size}, ${proof.hashes} hashes, ${proof.bytes} bytes of proof.${witnessed}`);
   } catch (error) {
     if (!(error instanceof ProofError)) throw error;
     verdict(false, `Not proven: ${error.message}.`);

@@ -18,9 +18,9 @@ export function fromBase64(text) {
   return Uint8Array.from(raw, (character) => character.charCodeAt(0));
 }
 
-const join = (...parts) => new Uint8Array(parts.flatMap((part) => [...part]));
-const sha256 = async (bytes) => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-const equal = (a, b) => a.length === b.length && a.every((byte, at) => byte === b[at]);
+export const join = (...parts) => new Uint8Array(parts.flatMap((part) => [...part]));
+export const sha256 = async (bytes) => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+export const equal = (a, b) => a.length === b.length && a.every((byte, at) => byte === b[at]);
 export const leafHash = (entry) => sha256(join([0], entry));
 const nodeHash = (left, right) => sha256(join([1], left, right));
 
@@ -52,6 +52,7 @@ export async function openCheckpoint(note, key) {
   const [origin, size, root] = text.split("\n");
   if (origin !== key.name) throw new ProofError(`the checkpoint is of ${origin}, not of ${key.name}`);
   if (!/^(0|[1-9][0-9]{0,15})$/.test(size)) throw new ProofError("the checkpoint has no size");
+  if (!Number.isSafeInteger(Number(size))) throw new ProofError("the log is too large for this browser");
   return { origin, size: Number(size), root: fromBase64(root) };
 }
 
@@ -81,6 +82,7 @@ export async function verifyProof(file, entry, keyText) {
   if (lines[0]?.startsWith("extra ")) lines.shift();
   const index = /^index (0|[1-9][0-9]{0,15})$/.exec(lines.shift() ?? "");
   if (!index) throw new ProofError("the proof file has no index");
+  if (!Number.isSafeInteger(Number(index[1]))) throw new ProofError("the index is too large for this browser");
   const path = lines.map(fromBase64);
   if (path.some((hash) => hash.length !== 32)) throw new ProofError("a hash in the proof is not 32 bytes long");
   const key = await parseKey(keyText);

@@ -9,14 +9,22 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from catalog.changes import ChangeSet, changes_of, collapse, verify, verify_feed
+from catalog.changes import ChangeSet, changes_of, collapse, conform, verify, verify_feed
 from catalog.changes.limits import Limit
+from catalog.changes.multiset import RowsDigest
 from catalog.core.errors import LakeError, Unverified
 from catalog.core.point_in_time import SnapshotId
+from catalog.iceberg.summary import ROWS_DIGEST
 from catalog.merkle.tree import EMPTY_ROOT
-from catalog.timeline import Attestation, Leaf, RowChanges
+from catalog.tables.compaction import plan_compaction
+from catalog.tables.delta import Delta
+from catalog.tables.planner import WritePlanner
+from catalog.timeline import Attestation, ChangesDigest, Leaf
+from catalog.timeline.sequencer.attestation import compute
 from infra.local.server import ApiServer
 from tests.contract.changes.test_expected_table import SCHEMA, feed_of, rows
 from tests.worlds.changes import World, make_world
@@ -65,14 +73,60 @@ def only_small_commits(world: World) -> None:
 def test_a_commit_that_says_it_changes_nothing_is_not_believed(world: World) -> None:
     name = inserted(world)
     right = staged(world, name)
-    stage(world, right.with_changes(RowChanges(EMPTY_ROOT.hex(), 0)))
+    stage(world, right.with_changes(ChangesDigest(EMPTY_ROOT.hex(), 0)))
     leaf = last_leaf(world, name)
     assert (leaf.changes_root, leaf.changes_count, leaf.attested) == (right.changes_root, 5, "lake")
-    assert staged(world, name) == right, "deep verification compares the leaf with it"
+    assert staged(world, name).has_objects_of(right), "the changes that it states are the writer's word, and not used"
     feed = feed_of(world, name)
     assert verify_feed(feed, world.signer.verifier_key, table=name) == 1
     assert len(collapse(feed)) == 5
     assert world.verify().faults == ()
+
+
+def compacted_falsely(world: World) -> str:
+    """All rows become others. The snapshot says `replace` with the digest of the old rows, and 0 changes."""
+    name = inserted(world)
+    world.lake.tables.insert(name, rows(5))  # a second small file
+    world.caught_up()
+    old = conform(
+        world.lake.tables.scan(name), schema_to_pyarrow(world.lake.tables.load(name).schema(), include_field_ids=True)
+    )
+
+    def plan(planner: WritePlanner) -> Delta:
+        target = schema_to_pyarrow(planner.version.schema, include_field_ids=False)
+        false = pa.Table.from_pylist(rows(*range(6), v="false"), schema=target)
+        return replace(plan_compaction(planner), added=tuple(planner.files.write(false, planner.io)))
+
+    world.lake.tables.committer.write(name, plan, properties={ROWS_DIGEST: RowsDigest.of(old).hex})
+    table = world.lake.tables.load(name)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    right = compute(str(table.metadata.table_uuid), snapshot, table.io)
+    stage(world, right.with_changes(ChangesDigest(EMPTY_ROOT.hex(), 0)))
+    return name
+
+
+def test_a_compaction_that_changes_rows_is_not_believed(world: World) -> None:
+    name = compacted_falsely(world)
+    leaf = last_leaf(world, name)
+    assert (leaf.operation, leaf.attested, leaf.changes_count) == ("replace", "lake", 6)
+    feed = feed_of(world, name)
+    assert verify_feed(feed, world.signer.verifier_key, table=name) == 3
+    assert [row["v"] for row in collapse(feed).column("after").to_pylist()] == ["false"] * 6
+    (fault,) = world.verify().faults
+    assert "rows_digest is not that of the rows in the files it added" in fault.what
+
+
+def test_a_large_compaction_that_changes_rows_is_named(world: World) -> None:
+    only_small_commits(world)
+    name = compacted_falsely(world)
+    leaf = last_leaf(world, name)
+    assert (leaf.operation, leaf.attested, leaf.changes_count) == ("replace", "writer", 0)
+    with pytest.raises(Unverified):
+        verify_feed(feed_of(world, name), world.signer.verifier_key, table=name)
+    found = [fault.what for fault in world.verify().faults]
+    assert any("changes_root is not that of its files" in what for what in found)
+    assert any("rows_digest is not that of the rows in the files it added" in what for what in found)
 
 
 def test_a_false_digest_of_a_data_file_is_not_believed(world: World) -> None:

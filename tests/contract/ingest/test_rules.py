@@ -140,10 +140,10 @@ def test_a_rule_changes_by_compare_and_swap(world: IngestWorld) -> None:
         rules.set(name, Rule(), tag=first.tag)
     with pytest.raises(Conflict):
         rules.remove(name, tag=first.tag)
-    assert rules.get(name) == second and rules.listed(world.namespace) == [second]
+    assert rules.get(name) == second and rules.all(world.namespace) == [second]
     assert rules.replace(name, Rule()).rule == Rule()
     rules.remove(name)
-    assert rules.listed(world.namespace) == []
+    assert rules.all(world.namespace) == []
     with pytest.raises(NotFound):
         rules.remove(name)
 

@@ -135,7 +135,7 @@ def test_a_commit_that_lands_after_we_looked_is_not_made_twice(world: Any) -> No
     keys = {"aws_access_key_id": "hasty", "aws_secret_access_key": "embedded"}
     config = Config(read_timeout=0.5, retries={"mode": "standard", "total_max_attempts": 1})
     tables = world.tables("hasty")
-    tables.catalogue.catalog.glue = boto3.client(
+    tables.table_store.catalog.glue = boto3.client(
         "glue", endpoint_url=world.server.endpoint.url, region_name="us-east-1", config=config, **keys
     )
     tables.insert(name, [{"id": 0, "who": "x"}])

@@ -27,7 +27,7 @@ def expected(kinds: Kinds, where: str) -> set[int]:
 def deleted(kinds: Kinds, where: str | BooleanExpression) -> set[int]:
     """What a delete takes away; the table is as it was afterwards."""
     tables = kinds.lake.tables
-    before = tables.catalogue.load("qa.k").metadata.current_snapshot_id
+    before = tables.table_store.load("qa.k").metadata.current_snapshot_id
     assert before is not None
     tables.delete("qa.k", where)
     left = set(tables.scan("qa.k", columns=["id"])["id"].to_pylist())

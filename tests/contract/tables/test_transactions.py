@@ -44,6 +44,42 @@ def transfer(tables: Tables, pair: tuple[str, str]) -> Any:
     return tx
 
 
+def test_a_transaction_that_stages_again_after_a_lost_race_refers_to_files_that_exist(
+    world: Any, pair: tuple[str, str]
+) -> None:
+    """Both attempts have one snapshot id; the files of the first are deleted. Expiry keeps main, and so the parent."""
+    tables, other = world.tables("stager"), world.tables("other")
+    other.upsert(pair[0], [{"id": 1, "x": "newer"}])
+
+    def stages(request: Request) -> bool:
+        return request.principal == "stager" and request.action == "UpdateTable"
+
+    def expire(request: Request) -> None:
+        other.expire(pair[0], older_than=2**53)
+
+    with world.server.faults.fault(stages, expire, times=1):
+        transfer(tables, pair)
+    fresh = world.tables("reader")
+    assert held(fresh, pair[0]) == NEW_A
+    assert fresh.insert(pair[0], [{"id": 7, "x": "x"}]).rows == 1
+
+
+def test_a_write_that_is_planned_while_its_files_expire_is_planned_again(world: Any, pair: tuple[str, str]) -> None:
+    tables, other = world.tables("planner"), world.tables("other")
+
+    def expire(request: Request) -> None:
+        other.upsert(pair[0], [{"id": 2, "x": "newer"}])
+        other.expire(pair[0], older_than=2**53)
+
+    def reads_manifest_list(request: Request) -> bool:
+        return request.principal == "planner" and request.method == "GET" and "/snap-" in request.path
+
+    with world.server.faults.fault(reads_manifest_list, expire, times=1) as fault:
+        tables.upsert(pair[0], [{"id": 1, "x": "new"}])
+    assert fault.hits == 1
+    assert held(tables, pair[0]) == {1: "new", 2: "newer"}
+
+
 def test_all_tables_move_together_and_say_so(world: Any, pair: tuple[str, str]) -> None:
     heard: list[Any] = []
     tables = world.tables(on_commit=lambda table, snapshot, written: heard.append((table.name(), snapshot, written)))

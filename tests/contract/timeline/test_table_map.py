@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from catalog.core.errors import Invalid, Unverified
 from catalog.timeline.log import store_keys
 from catalog.timeline.log.leaf import Leaf
 from catalog.timeline.log.store import StoreWriter
+from catalog.timeline.sequencer import table_leaves
 from tests.contract.timeline.test_publish import UUID, leaves
 from tests.contract.timeline.test_tampering import verify
 from tests.worlds.table_map import key_of, map_of, root_of
@@ -106,6 +109,34 @@ def test_a_reference_that_looks_like_main_is_not_sequenced(world: World) -> None
     assert outcome.leaves == [] and "'MAIN', which looks like main" in str(outcome.failed[0])
     table.manage_snapshots().remove_branch("MAIN").commit()
     assert len(world.sequencers[0].catch_up([world.name("t")]).leaves) == 2
+
+
+def test_a_table_whose_leaf_no_verifier_would_accept_stops_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer's metadata may say anything. The leaf is not signed, and the tables beside it are sequenced."""
+    bad, good = world.table("bad"), world.table("good")
+    for table in (bad, good):
+        table.append(ROWS)
+    for lie in ({"committed_ms": 2**60}, {"ref": ""}, {"snapshot_id": 2**64}):
+        monkeypatch.setattr(table_leaves, "build_leaf", lying(BUILD_LEAF, world.name("bad"), lie))
+        outcome = world.sequencer().catch_up([world.name("bad"), world.name("good")])
+        assert len(outcome.failed) == 1 and "cannot be signed" in str(outcome.failed[0])
+    assert {leaf.table for leaf in published_leaves(world)} == {world.name("good")}
+    monkeypatch.setattr(table_leaves, "build_leaf", BUILD_LEAF)
+    assert len(world.sequencer().catch_up([world.name("bad")]).leaves) == 2
+
+
+BUILD_LEAF = table_leaves.build_leaf
+
+
+def lying(build: Callable[..., Leaf], table: str, lie: dict[str, Any]) -> Callable[..., Leaf]:
+    return lambda name, *rest: replace(build(name, *rest), **(lie if name == table else {}))
+
+
+def published_leaves(world: World) -> list[Leaf]:
+    public = world.published()
+    return [public.commit(index) for index in range(public.head().checkpoint.size)]
 
 
 @pytest.mark.parametrize("change", ["altered", "gone"])

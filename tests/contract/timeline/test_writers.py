@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.errors import Conflict, Unavailable, Unverified
+from catalog.core.events import NameIndex
 from catalog.timeline.log.publisher import CHECKPOINT_PATH
 from catalog.timeline.log.store import Fenced, StoreLocation, StoreReader, StoreWriter
 from infra.local.faults import refuse
@@ -68,6 +69,47 @@ def test_two_sequencers_at_once_make_one_history(world: World) -> None:
     size = public.head().checkpoint.size
     assert size == 5
     assert all(public.source.entry(index, size) == data for index, data in acknowledged.values())
+
+
+def test_a_sequencer_that_compacts_learns_what_another_one_appended_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction closes the database and opens it again. To go on with the head of before would fork the tree."""
+    table = world.table()
+    table.append(ROWS)
+    compacting, other = world.sequencer(), world.sequencer()
+    compacting.catch_up([world.name("t")])
+    compact = StoreWriter.compact
+
+    def interrupted(self: StoreWriter) -> StoreWriter:
+        self.close()
+        table.append(ROWS)
+        other.catch_up([world.name("t")])
+        return compact(StoreWriter.open(world.place()))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreWriter, "compact", interrupted)
+        compacting.compact()
+    table.append(ROWS)
+    compacting.catch_up([world.name("t")])
+    assert world.published().head().checkpoint.size == 4
+    assert world.stored().consistency(3).old.checkpoint.size == 3
+    assert [leaf.sequence for _, leaf in world.published().commits_since(world.name("t"))] == [0, 1, 2, 3]
+
+
+def test_a_fenced_sequencer_does_not_refuse_what_it_cannot_know(world: World) -> None:
+    """Another sequencer appended the index that a request names: the fenced one must not call it invalid, which would
+    make the message a dead letter."""
+    table = world.table()
+    fenced, newer = world.sequencer(), world.sequencer()
+    fenced.catch_up([world.name("t")])
+    table.append(ROWS)
+    index = newer.catch_up([world.name("t")]).size - 1
+    request = NameIndex(name="close of day", index=index)
+    with pytest.raises(Fenced):
+        fenced.handle([request])
+    assert not fenced.handle([request]).failed
+    assert world.stored().named("close of day") == index
 
 
 def test_a_publisher_that_slept_through_a_change_of_writer_does_no_harm(world: World) -> None:

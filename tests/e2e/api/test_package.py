@@ -17,6 +17,7 @@ import polars
 import pytest
 
 import strandline
+from catalog.timeline import write_as_of
 from infra.local.cloud import EmbeddedCloud
 from tests.e2e.api.caller import COLUMNS, ROWS
 from tests.e2e.flow import lake_of
@@ -59,7 +60,15 @@ def examples(cloud: EmbeddedCloud, lake: strandline.Lake) -> dict[str, Any]:
     lake.create_table("silver.notes", {"id": "long", "text": "string"}, key=["id"]).insert(NOTES)
     with pytest.MonkeyPatch.context() as patch:
         lake_of(cloud, patch).vectors.create("silver.notes", "text")
-    cloud.wait_until_idle()
+        cloud.wait_until_idle()
+        # `timeline as-of` writes these files; an example of the verifier finds them where it runs.
+        timeline = lake_of(cloud, patch).timeline
+        head = timeline.published_head()
+        index = head.checkpoint.size - 1
+        as_of = {
+            f"{table}.as-of.json": write_as_of(timeline.prove_as_of(table, index=index, head=head))
+            for table in ("silver.tides", "silver.ebbs")
+        }
     reader = strandline.connect(lake.endpoint, cloud.token("reader:silver.*"))
     return {
         "strandline": strandline,
@@ -67,6 +76,8 @@ def examples(cloud: EmbeddedCloud, lake: strandline.Lake) -> dict[str, Any]:
         "reader": reader,
         "tides": tides,
         "key": lake.verifier_keys()[0],
+        "index": index,
+        "as_of_files": as_of,
     }
 
 
@@ -81,6 +92,8 @@ def test_its_example_does_what_it_says(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STRANDLINE_ENDPOINT", cloud.addresses()["api"])
     monkeypatch.setenv("STRANDLINE_TOKEN", cloud.token("admin"))
+    for file, proof in examples["as_of_files"].items():
+        (tmp_path / file).write_bytes(proof)
     text = DOCUMENTED[name].__doc__ or ""
     test = doctest.DocTestParser().get_doctest(text, dict(examples), name, None, 0)
     assert test.examples, f"{name} has no example in its docstring"

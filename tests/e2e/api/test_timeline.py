@@ -208,6 +208,25 @@ class TestChanges:
         assert wait_until(lambda: api.get(mark).json().get("sequence"), "the watermark to be set") == 1
         assert problem(api("PUT", mark, json={"sequence": 0, "expected": 1})) == (409, "conflict")
 
+    def test_a_mark_is_moved_by_whoever_moved_it_first(
+        self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]
+    ) -> None:
+        table = api.make("gold.owned")
+        for _ in range(2):
+            api.post(f"/tables/{table}/rows", {"rows": ROWS})
+        cloud.wait_until_idle()
+        ada, eve = (calling(cloud.token(f"writer:{table}", subject=name)) for name in ("ada", "eve"))
+        mark = f"/watermarks/reports/{table}"
+        assert ada("PUT", mark, json={"sequence": 0, "holder": "run-1"}).status_code == 202
+        moved = wait_until(lambda: "sequence" in (seen := eve.get(mark).json()) and seen, "the watermark to be set")
+        assert moved["holder"] == "run-1"
+        assert problem(eve("PUT", mark, json={"sequence": 1, "expected": 0})) == (403, "denied")
+        assert ada("PUT", mark, json={"sequence": 1, "expected": 0}).status_code == 202
+        wait_until(lambda: ada.get(mark).json()["sequence"] == 1, "the watermark to move")
+        assert api("PUT", mark, json={"sequence": 2, "expected": 1}).status_code == 202
+        wait_until(lambda: ada.get(mark).json()["sequence"] == 2, "an admin to move it")
+        assert problem(eve("PUT", mark, json={"sequence": 2, "expected": 2})) == (403, "denied")
+
 
 class TestQueries:
     def test_sql_is_answered_with_a_receipt(self, api: Api, cloud: EmbeddedCloud) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -17,6 +17,7 @@ from catalog.changes import (
 from catalog.core.errors import Unverified
 from catalog.merkle import Checkpoint, CompactRange, Ed25519Signer, leaf_hash, sign_note, tree
 from catalog.merkle import proof as proof_file
+from catalog.timeline.log.leaf import Leaf
 from tests.property.changes.feeds import (
     SCHEMA_JSON,
     change_set,
@@ -29,7 +30,8 @@ SIGNER = Ed25519Signer("strandline.example/lake", bytes(range(32)))
 
 def in_timeline(changes: ChangeSet, **overrides) -> ChangeSet:
     """The change set with its leaf as number 3 of a signed log of six."""
-    record = vars(leaf_of(changes)) | {"format": "strandline/commit@v2"} | overrides
+    record = dict.fromkeys(field.name for field in fields(Leaf)) | {"content_count": 0}
+    record |= vars(leaf_of(changes)) | {"format": "strandline/commit@v2"} | overrides
     record |= {name: None if record[name] is None else str(record[name]) for name in ("snapshot_id", "parent_id")}
     import json
 
@@ -75,4 +77,4 @@ def test_another_key_and_a_leaf_without_changes_are_refused():
     with pytest.raises(Unverified, match="not signed by a known key"):
         verify(in_timeline(feed), Ed25519Signer("strandline.example/lake", bytes(32)).verifier_key)
     with pytest.raises(Unverified, match="never computed"):
-        verify(in_timeline(feed, changes_root=None, changes_count=None), SIGNER.verifier_key)
+        verify(in_timeline(feed, changes_root=None, changes_count=None, attested=None), SIGNER.verifier_key)

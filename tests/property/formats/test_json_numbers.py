@@ -6,6 +6,7 @@ import io
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,3 +53,34 @@ def test_a_block_is_refused_iff_one_of_its_numbers_is_changed(numbers: list[str]
         return
     assert all(map(survives, numbers)), block
     assert pa.Table.from_batches(batches)["x"].to_pylist() == [float(number) for number in numbers]
+
+
+@pytest.mark.parametrize("end", ["}", "}\n"])
+def test_a_long_number_is_checked_wherever_it_stands_in_the_last_row(end: str) -> None:
+    shortest = next(number for number in (f"9.{n:015d}" for n in range(10**14, 10**14 + 99)) if not survives(number))
+    for pad in range(8):
+        for number in (shortest, f"{shortest}1", f"{shortest}11"):
+            block = f'{{"s": "{"x" * pad}", "x": {number}{end}'
+            accepted = True
+            try:
+                list(read_rows(io.BytesIO(block.encode()), "a.jsonl", FormatLimits(), HINT))
+            except FileRejected:
+                accepted = False
+            assert accepted == survives(number), block
+
+
+@pytest.mark.parametrize(
+    "number", ["1e-400", "1.5E-330", "-1.25e-323", "4.9e-324", "2.2250738585072014e-308", "0e-400"]
+)
+@pytest.mark.parametrize("column", ["x", "nested"])
+def test_an_exponent_that_is_too_small_is_checked_beside_ordinary_numbers(number: str, column: str) -> None:
+    value = number if column == "x" else f'[{{"y": {number}}}]'
+    block = (
+        f'{{"x": 1.5}}\n{{"x": 2.5, "{column}": {value}}}\n' if column != "x" else f'{{"x": 1.5}}\n{{"x": {value}}}\n'
+    )
+    try:
+        list(read_rows(io.BytesIO(block.encode()), "a.jsonl", FormatLimits(), None))
+    except FileRejected:
+        assert not survives(number)
+        return
+    assert survives(number)

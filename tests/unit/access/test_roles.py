@@ -18,6 +18,8 @@ from catalog.core.errors import Denied, NotFound
 NAMES = st.sampled_from(["gold", "silver", "notes", "tides", "a", "b"])
 TABLES = st.builds("{}.{}".format, NAMES, NAMES)
 PATTERNS = st.one_of(st.just("*"), TABLES, st.builds("{}.*".format, NAMES))
+STANDARD = {"iss": "https://issuer", "sub": "ada"}
+ADA = "https://issuer#ada"
 ROLES = st.builds(Role, st.sampled_from(Level), PATTERNS)
 
 
@@ -27,18 +29,18 @@ def shown(value: Any) -> str:
 
 
 def header(**claims: Any) -> str:
-    payload = base64.urlsafe_b64encode(json.dumps({"sub": "ada", **claims}).encode()).decode().rstrip("=")
+    payload = base64.urlsafe_b64encode(json.dumps({**STANDARD, **claims}).encode()).decode().rstrip("=")
     return f"Bearer e30.{payload}.c2ln"
 
 
 def token(**claims: Any) -> tuple[dict[str, Any], None, str]:
     """What `caller_of` is given of a request with a token of these claims."""
-    verified = {name: shown(value) for name, value in {"sub": "ada", **claims}.items()}
+    verified = {name: shown(value) for name, value in {**STANDARD, **claims}.items()}
     return {"jwt": {"claims": verified, "scopes": None}}, None, header(**claims)
 
 
 def caller(*roles: str) -> Caller:
-    return caller_of(*token(roles=list(roles)))
+    return caller_of(*token(roles=[f"strandline:{role}" for role in roles]))
 
 
 @pytest.mark.parametrize(
@@ -111,13 +113,13 @@ class TestWhoIsTold:
 class TestIdentities:
     def test_roles_come_from_either_claim_and_from_scopes(self) -> None:
         claims = {
-            "cognito:groups": ["reader:gold.notes", "other"],
-            "roles": "writer:bronze.*",
+            "cognito:groups": ["strandline:reader:gold.notes", "other"],
+            "roles": ["strandline:writer:bronze.*"],
             "scope": "strandline/admin:a.b admin",
             "scp": ["strandline/reader:a.*"],
         }
         assert caller_of(*token(**claims)) == Caller(
-            "ada",
+            ADA,
             (
                 Role(Level.WRITE, "bronze.*"),
                 Role(Level.READ, "gold.notes"),
@@ -127,23 +129,60 @@ class TestIdentities:
         )
 
     @pytest.mark.parametrize(
-        "roles", [[], "", ["administrator"], "[admin]", "map[admin:true]", [["admin"]], ["x admin"]]
+        "roles",
+        [
+            [],
+            "",
+            "strandline:admin",  # a list is demanded
+            ["admin"],  # any program's
+            ["reader:a.b"],
+            ["strandline:administrator"],
+            ["other:admin"],
+            ["Strandline:admin"],
+            ["strandline:strandline:admin"],
+            ["strandline::admin"],
+            ["strandline: admin"],
+            "[strandline:admin]",
+            "map[strandline:admin:true]",
+            [["strandline:admin"]],
+            ["x strandline:admin"],
+            ["strandline:reader:a.b,strandline:admin"],
+        ],
     )
     def test_claims_that_hold_no_role_give_none(self, roles: Any) -> None:
         assert caller_of(*token(roles=roles)).roles == ()
 
     @given(st.lists(st.text().filter(lambda name: Role.parse(name) is None)))
     def test_a_list_has_the_roles_that_are_its_members(self, names: list[str]) -> None:
-        assert caller_of(*token(roles=[*names, "reader:a.b"])).roles == (Role(Level.READ, "a.b"),)
+        assert caller_of(*token(roles=[*names, "strandline:reader:a.b"])).roles == (Role(Level.READ, "a.b"),)
+
+    def test_a_stage_has_a_prefix_of_its_own(self) -> None:
+        scope = "strandline/admin lake-prod/reader:c.d"
+        claims = token(roles=["strandline:admin", "lake-prod:reader:a.b"], scope=scope)
+        assert caller_of(*claims, role_prefix="lake-prod:").roles == (Role(Level.READ, "a.b"), Role(Level.READ, "c.d"))
+
+    @pytest.mark.parametrize("claim", ["iss", "sub"])
+    @pytest.mark.parametrize("value", [None, "", 7, True, ["ada"], {"name": "ada"}])
+    def test_who_it_is_needs_an_issuer_and_a_subject(self, claim: str, value: Any) -> None:
+        with pytest.raises(Denied, match=f"claim {claim}"):
+            caller_of(*token(**{claim: value}))
+
+    def test_the_same_subject_of_another_issuer_is_somebody_else(self) -> None:
+        subjects = {caller_of(*token(iss=iss, sub=sub)).subject for iss in ("https://a", "https://a/b") for sub in "xy"}
+        assert len(subjects) == 4
+
+    def test_an_issuer_cannot_end_in_a_subject(self) -> None:
+        with pytest.raises(Denied, match="issuer"):
+            caller_of(*token(iss="https://issuer#ada", sub="x"))
 
     def test_a_scope_of_another_program_is_none_of_ours(self) -> None:
         assert caller_of(*token(scope="admin openid other/admin")).roles == ()
 
     @pytest.mark.parametrize(
-        "authorization", [None, "", "Bearer", "Bearer x.y.z", "Bearer e30.W10.x", header(roles=["admin"])]
+        "authorization", [None, "", "Bearer", "Bearer x.y.z", "Bearer e30.W10.x", header(roles=["strandline:admin"])]
     )
     def test_a_header_with_another_token_than_was_verified_is_refused(self, authorization: str | None) -> None:
-        authorizer, _, _ = token(roles=["reader:a.b"])
+        authorizer, _, _ = token(roles=["strandline:reader:a.b"])
         with pytest.raises(Denied, match="Authorization"):
             caller_of(authorizer, None, authorization)
 

@@ -19,7 +19,8 @@ from catalog.core.errors import Invalid, Unverified
 from catalog.formats.limits import FormatLimits
 from catalog.formats.reader import read_rows as read_file
 from functions.api.row_formats import ARROW, PARQUET, read_rows
-from strandline.connection import Problem, read_arrow
+from strandline.connection import read_arrow
+from strandline.problems import Problem
 from tests.worlds.forged_arrow import PARQUET_BOMBS, forged_streams, parquet, stream, stream_bombs
 
 FORGED, STREAM_BOMBS = forged_streams(), stream_bombs()

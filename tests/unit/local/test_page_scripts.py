@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from catalog.merkle import Checkpoint, Ed25519Signer, ProofFile, proof
+from catalog.merkle.cosignature import WitnessSigner
+from catalog.merkle.policy import Policy, PolicyError
 from catalog.merkle.tiles import ENTRIES as BUNDLES
 from catalog.merkle.tiles import Tile, join_entries
 from catalog.merkle.tree import CompactRange, inclusion_proof, leaf_hash
+from catalog.merkle.verify import ProofError
 from infra.local.gateway.page import FILES
 
 SIGNER = Ed25519Signer("example.com/log", bytes(32))
@@ -24,12 +27,15 @@ ENTRIES = [f'{{"leaf":{number}}}'.encode() for number in range(40)]
 
 RUNNER = """
 import { verifyProof } from PROOF;
+import { verifyWitnessed } from POLICY;
 let text = "";
 for await (const part of process.stdin) text += part;
 const verdicts = [];
-for (const [file, entry, key] of JSON.parse(text)) {
+for (const [file, entry, key, policy] of JSON.parse(text)) {
+  const bytes = Uint8Array.from(Buffer.from(entry, "base64"));
   try {
-    const found = await verifyProof(file, Uint8Array.from(Buffer.from(entry, "base64")), key);
+    const asked = [file, bytes, key, policy];
+    const found = policy === undefined ? await verifyProof(...asked) : await verifyWitnessed(...asked);
     verdicts.push([found.index, found.size]);
   } catch (error) {
     verdicts.push(error.constructor.name);
@@ -39,9 +45,10 @@ console.log(JSON.stringify(verdicts));
 """
 
 
-def verdicts(cases: Sequence[tuple[str, bytes, str]]) -> list[Any]:
+def verdicts(cases: Sequence[tuple[str, bytes, str] | tuple[str, bytes, str, str]]) -> list[Any]:
     script = RUNNER.replace("PROOF", json.dumps((FILES / "proof.js").as_uri()))
-    asked = json.dumps([(file, base64.b64encode(entry).decode(), key) for file, entry, key in cases])
+    script = script.replace("POLICY", json.dumps((FILES / "policy.js").as_uri()))
+    asked = json.dumps([(file, base64.b64encode(entry).decode(), *rest) for file, entry, *rest in cases])
     command = ["node", "--input-type=module", "--eval", script]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=300, check=True)
     results: list[Any] = json.loads(done.stdout)
@@ -101,6 +108,64 @@ def test_signatures_of_others_are_ignored_wherever_they_stand() -> None:
     results = verdicts([(f"{head}\n\n{''.join(lines)}", entry, key) for lines in signed])
     assert results == [[5, 13]] * 3
     assert verdicts([(f"{head}\n\n{''.join(others)}", entry, key)]) == ["ProofError"]
+
+
+WITNESSES = [WitnessSigner(f"witness.example/w{n}", bytes([n]) * 32) for n in (1, 2, 3)]
+OWN = WitnessSigner("witness.example/own", SIGNER.seed)
+TWO_OF_THREE = "\n".join(
+    [
+        "# two of three",
+        f"log {SIGNER.verifier_key} https://log.example",
+        *(f"witness w{n}\t{witness.witness_key}" for n, witness in enumerate(WITNESSES)),
+        "group two 2 w0 w1 w2",
+        "quorum two",
+    ]
+)
+POLICIES = [
+    TWO_OF_THREE,
+    TWO_OF_THREE.replace("group two 2 ", "group two all "),
+    TWO_OF_THREE.replace("group two 2 ", "group two any "),
+    TWO_OF_THREE.replace("group two 2 w0 w1 w2", "group one any w0 w1\ngroup two all one w2"),
+    TWO_OF_THREE.replace("quorum two", "quorum w1"),
+    TWO_OF_THREE.replace("quorum two", "quorum none"),
+    TWO_OF_THREE.replace("quorum two", ""),
+    TWO_OF_THREE.replace("quorum two", "quorum nobody"),
+    TWO_OF_THREE.replace("group two 2 ", "group two 4 "),
+    TWO_OF_THREE.replace("group two 2 ", "group two 0 "),
+    TWO_OF_THREE.replace("w0 w1 w2", "w0 w0 w1"),
+    TWO_OF_THREE.replace(f"log {SIGNER.verifier_key}", f"log {OTHER.verifier_key}"),
+    TWO_OF_THREE.replace(str(WITNESSES[1].witness_key), str(WITNESSES[0].witness_key)),
+    TWO_OF_THREE.replace(str(WITNESSES[1].witness_key), str(OWN.witness_key)),
+    TWO_OF_THREE.replace(str(WITNESSES[1].witness_key), str(WITNESS.verifier_key)),
+    TWO_OF_THREE + "\nquorum two",
+    "",
+]
+
+
+def by_python(file: str, entry: bytes, key: str, policy: str) -> Any:
+    try:
+        trusted = Policy.parse(policy.encode())
+        if key not in map(str, trusted.logs):
+            return "ProofError"
+        found = proof.verify(file.encode(), entry, policy=trusted)
+    except (PolicyError, ProofError):
+        return "ProofError"
+    return [found.index, found.checkpoint.size]
+
+
+def test_a_policy_gets_the_verdict_that_the_command_gives() -> None:
+    """Every subset of the witnesses, one of them twice, of another checkpoint, changed, or the log itself."""
+    key, entry, file = str(SIGNER.verifier_key), ENTRIES[5], proof_of(5, 13)
+    text, other = (f.partition("\n\n")[2].partition("\n\n")[0] + "\n" for f in (file, proof_of(5, 12)))
+    lines = [witness.cosign(text, 1_800_000_000) for witness in WITNESSES]
+    strange = [OWN.cosign(text, 1), WITNESSES[0].cosign(other, 1), lines[1].replace("A", "B", 1), lines[2] * 2]
+    sets = [[line for at, line in enumerate(lines) if subset >> at & 1] for subset in range(8)]
+    signed = ["".join(one) for one in [*sets, *([*lines[:2], more] for more in strange), *([one] for one in strange)]]
+    cases = [(file + one, entry, key, policy) for policy in POLICIES for one in signed]
+    results = verdicts(cases)
+    for case, verdict in zip(cases, results, strict=True):
+        assert verdict == by_python(*case), (case[3], case[0])
+    assert {str(verdict) for verdict in results} == {"[5, 13]", "ProofError"}
 
 
 READER = """
@@ -165,7 +230,7 @@ def test_the_page_is_plain_files_that_load_nothing_from_elsewhere() -> None:
         assert not re.search(r"""["'(]\s*(?:\w+:)?//""", file.read_text()), file.name
 
 
-@pytest.mark.parametrize("name", ["page.js", "proof.js", "log.js"])
+@pytest.mark.parametrize("name", ["page.js", "proof.js", "log.js", "policy.js"])
 def test_the_scripts_parse(name: str) -> None:
     done = subprocess.run(["node", "--check", str(FILES / name)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -117,6 +117,24 @@ def test_a_policy_accepts_a_quorum_and_nothing_less() -> None:
         policy.check(cosigned(note(3), W1, W3), "other.example")
 
 
+def test_an_old_checkpoint_is_not_taken_for_a_recent_one() -> None:
+    """Nor one with a time in the future, which would stay recent for ever."""
+    policy = Policy.parse(POLICY.encode())
+    old = note(3) + "".join(witness.cosign(text(note(3)), NOW - 7200) for witness in (W1, W2)).encode()
+    future = note(3) + "".join(witness.cosign(text(note(3)), 2**62) for witness in (W1, W2, W3)).encode()
+    mixed = note(3) + (W1.cosign(text(note(3)), NOW - 10) + W2.cosign(text(note(3)), NOW - 7200)).encode()
+    for signed in (old, future, mixed):
+        assert policy.check(signed).size == 3
+        with pytest.raises(NoteError, match="POSIX seconds"):
+            policy.recent(3600, NOW).check(signed)
+    assert policy.recent(7201, NOW).check(old).size == 3
+    assert policy.recent(3600, NOW - 60).check(cosigned(note(3), W1, W3)).size == 3  # a clock that is ahead
+    with pytest.raises(PolicyError, match="no witness"):
+        Policy.parse(f"log {LOG.verifier_key}\nquorum none\n".encode()).recent(60, NOW)
+    with pytest.raises(PolicyError, match="not 0"):
+        policy.recent(0, NOW)
+
+
 def test_groups_nest_and_none_demands_no_witness() -> None:
     two_of_three = "group two-of-three 2 a b c\nquorum two-of-three"
     nested = POLICY.replace(two_of_three, "group ab any a b\ngroup all3 all ab c\nquorum all3")
@@ -145,6 +163,7 @@ def test_groups_nest_and_none_demands_no_witness() -> None:
         ("witness d " + str(LOG.verifier_key), "witness key"),
         ("log " + str(W1.witness_key), "verifier key"),
         ("log " + str(LOG.verifier_key), "second log"),
+        ("witness d " + str(WitnessKey("log.example/w", LOG.verifier_key.public_key)), "public key of a log"),
         ("witness d", "a line is"),
         ("quorom none", "a line is"),
         ("group d any \x0b", "control characters"),

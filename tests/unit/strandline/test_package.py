@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from catalog.core.errors import Denied, Invalid, LakeError
 from catalog.merkle import Ed25519Signer, leaf_hash, node_hash
 from catalog.merkle.checkpoint import Checkpoint
 from catalog.merkle.proof import ProofFile, write
+from catalog.timeline.log.leaf import Leaf
 from cli.main import app
 from strandline import embedded, profile
 from strandline.display import MAX_CELL, MAX_COLUMNS, MAX_ROWS
@@ -267,7 +269,8 @@ class TestVerify:
     """A log of two leaves, signed here: what a proof shows is held against what the caller expects."""
 
     EXPECTED = {"table": "silver.tides", "uuid": "11111111-2222-3333-4444-555555555555"}  # noqa: RUF012
-    LEAF = {  # noqa: RUF012
+    LEAF = dict.fromkeys(field.name for field in fields(Leaf)) | {
+        "content_count": 0,
         "format": "strandline/commit@v2",
         "table": "silver.tides",
         "table_uuid": EXPECTED["uuid"],

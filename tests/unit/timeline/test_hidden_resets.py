@@ -21,7 +21,10 @@ def snapshots(**parents: int | None) -> dict[int, Snapshot]:
     }
 
 
-HISTORY = snapshots(s1=None, s2=1, s3=2, s8=None, s9=77)
+HISTORY = snapshots(s1=None, s2=1, s3=2, s4=None, s5=4, s8=None, s9=77)
+
+STATED = {4: 77, 8: None}
+"""Parents by the snapshots' own leaves. 77 expired, and so 4 lost the name of its parent."""
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,9 @@ HISTORY = snapshots(s1=None, s2=1, s3=2, s8=None, s9=77)
         ("append", 1, 3, True),  # one commit is left out
         ("append", 1, 8, True),  # it names no parent
         ("overwrite", 1, 9, True),  # it names another one
+        ("append", 77, 4, False),  # 77 expired, and took its name along
+        ("append", 3, 4, True),
+        ("branch", 3, 5, False),  # 77 expired, so nobody can tell
         ("append", None, 9, False),  # the first that the timeline has of the table
         ("branch", 1, 3, False),
         ("branch", 3, 1, True),
@@ -43,5 +49,5 @@ HISTORY = snapshots(s1=None, s2=1, s3=2, s8=None, s9=77)
     ],
 )
 def test_what_moves_main_elsewhere_says_so(operation: str, parent: int, target: int, hidden: bool) -> None:
-    assert is_hidden_reset(leaf(A, 1, operation, target, parent), HISTORY) == hidden
-    assert not is_hidden_reset(replace(leaf(A, 1, operation, target, parent), operation="reset"), HISTORY)
+    assert is_hidden_reset(leaf(A, 1, operation, target, parent), HISTORY, STATED) == hidden
+    assert not is_hidden_reset(replace(leaf(A, 1, operation, target, parent), operation="reset"), HISTORY, STATED)

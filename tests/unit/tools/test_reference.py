@@ -12,7 +12,7 @@ from tools.reference import FOLDER, pages
 ROOT = FOLDER.parents[1]
 PAGES = pages()
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PAGES)

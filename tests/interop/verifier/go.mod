@@ -1,0 +1,3 @@
+module strandline.test/verifier
+
+go 1.25.0

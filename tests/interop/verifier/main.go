@@ -1,0 +1,90 @@
+// A verifier of the timeline's proofs that was written from docs/spec/ and docs/row-digest.md alone, with nothing but
+// Go's standard library. It reads requests from stdin, one JSON object a line, and answers each with a line.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+type request struct {
+	Kind       string // checkpoint, proof, as-of or feed
+	Keys       []string
+	Origin     string
+	Data       []byte // base64 in JSON
+	Entry      []byte
+	Table      string
+	UUID       *string
+	Index      *int64
+	TimeMS     *int64 `json:"time_ms"`
+	Checkpoint []byte // a note: the newest that the caller knows, or for a feed the one that it kept
+	Since      int64
+	Until      int64
+	Writer     bool
+}
+
+type response struct {
+	OK   bool   `json:"ok"`
+	What string `json:"what"`
+}
+
+func main() {
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	out := json.NewEncoder(os.Stdout)
+	decoder := json.NewDecoder(in)
+	for {
+		var r request
+		if err := decoder.Decode(&r); err != nil {
+			return
+		}
+		what, err := r.verify()
+		if err != nil {
+			what = err.Error()
+		}
+		out.Encode(response{err == nil, what})
+	}
+}
+
+func (r request) verify() (string, error) {
+	var keys []verifierKey
+	for _, text := range r.Keys {
+		key, err := parseKey(text)
+		if err != nil {
+			return "", err
+		}
+		keys = append(keys, key)
+	}
+	var known *checkpoint
+	if r.Checkpoint != nil {
+		opened, err := openCheckpoint(r.Checkpoint, keys, r.Origin)
+		if err != nil {
+			return "", err
+		}
+		known = &opened
+	}
+	uuid := ""
+	if r.UUID != nil {
+		uuid = *r.UUID
+	}
+	switch r.Kind {
+	case "checkpoint":
+		c, err := openCheckpoint(r.Data, keys, r.Origin)
+		return fmt.Sprintf("size %d", c.size), err
+	case "proof":
+		index, _, err := verifyProof(r.Data, r.Entry, keys, r.Origin)
+		return fmt.Sprintf("index %d", index), err
+	case "leaf":
+		l, err := parseLeaf(r.Data)
+		return fmt.Sprintf("sequence %d", l.sequence), err
+	case "as-of":
+		q := question{keys, r.Origin, r.Table, r.Index, r.TimeMS, r.UUID, known}
+		return "verified", verifyAsOf(r.Data, q)
+	case "feed":
+		want := expected{keys, r.Origin, r.Table, uuid, r.Since, r.Until, known, r.Writer}
+		reached, err := verifyFeed(r.Data, want)
+		return fmt.Sprintf("reached %d", reached), err
+	}
+	return "", fmt.Errorf("no kind %q", r.Kind)
+}
