@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import threading
 from contextlib import suppress
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from strandline.endpoints import ENDPOINT, TOKEN
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: `strandline dev` · `strandline dev --port 0` · `strandline -o json dev`")(dev)
+    app.command(epilog="Examples: `strandline dev` · `strandline dev --port 0` · `strandline dev --latency aws`")(dev)
     app.command(epilog="Examples: `strandline demo` · `strandline demo --keep` · `strandline -o json demo`")(demo)
     app.command(epilog="Examples: `strandline status` · `strandline -o json status`")(status)
 
@@ -26,18 +27,30 @@ def register(app: typer.Typer) -> None:
 Port = Annotated[int, typer.Option(help="The port of the AWS endpoint on loopback; 0 chooses a free one.")]
 
 
-def dev(context: typer.Context, port: Port = DEFAULT_PORT) -> None:
+class Latencies(StrEnum):
+    """How long the embedded cloud's requests take."""
+
+    NONE = "none"
+    AWS = "aws"
+
+
+Latency = Annotated[
+    Latencies, typer.Option(help="`aws` adds the time that a request takes on AWS to every request, from a fixed seed.")
+]
+
+
+def dev(context: typer.Context, port: Port = DEFAULT_PORT, latency: Latency = Latencies.NONE) -> None:
     """Start a lake on this machine, in memory. It runs until Ctrl-C."""
     output: Output = context.obj
     use_chosen_tools()
     interrupt_on_signals()
     try:
-        _run(output, port)
+        _run(output, port, latency)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _run(output: Output, port: int) -> None:
+def _run(output: Output, port: int, latency: Latencies) -> None:
     """Runs until Ctrl-C. Ctrl-C before the greeting is an interruption (exit code 130); after it, the normal end."""
     with signals_held():  # the import starts jsii's Node; Ctrl-C must not reach it before it has left our process group
         from infra.local.cloud import EmbeddedCloud
@@ -46,6 +59,8 @@ def _run(output: Output, port: int) -> None:
         with output.progress("starting the embedded cloud …"):
             cloud.start()
             cloud.serve_page()
+        if latency is Latencies.AWS:
+            cloud.add_latency()
         exports = _exports(cloud)
         output.data({"environment": exports, "status": cloud.status()}, escape(_greeting(cloud, exports)))
         with suppress(KeyboardInterrupt):

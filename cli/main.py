@@ -12,6 +12,7 @@ from cli import (
     changes,
     cost,
     dev,
+    doctor,
     ingest,
     job,
     login,
@@ -63,6 +64,7 @@ witness.register(app)
 remote.register(app)
 job.register(app)
 cost.register(app)
+doctor.register(app)
 
 
 def main() -> None:

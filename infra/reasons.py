@@ -34,7 +34,7 @@ _PREFIX = "|".join(map(re.escape, PREFIXES))
 WILDCARDS = (
     Wildcard(
         r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject)",
-        rf"\$\{{.*Lake.*Arn.*\}}/({_PREFIX})\*",
+        rf"\$\{{.*Lake.*Arn.*\}}/({_PREFIX})(starts/)?\*",
         "objects below one prefix of catalog/core/s3_layout.py: their names are chosen when they are written",
     ),
     Wildcard(
@@ -64,6 +64,7 @@ WILDCARDS = (
 )
 
 UNRESERVED = {
+    "starter": "schedules invoke it, once in an hour",
     "sequencer": "its FIFO queue has one message group, so that one batch at a time is in flight",
     "ingest": "its event source mapping limits it to `ingest_concurrency`; reserving would set aside the same twice",
     "public": "it shares what the API function leaves: stages of larger accounts set `api_concurrency`",

@@ -65,6 +65,10 @@ class Settings(BaseModel):
     moved_dead_queue_url: str | None = Field(
         default=None, pattern=r"\.fifo$", description="where the sequencer puts messages that it can never serve"
     )
+    send_requests: Literal["sqs", "s3"] = Field(
+        default="sqs",
+        description="how requests reach the sequencer: `s3` for a process that cannot reach SQS, as a job on EMR",
+    )
     landed_queue_url: str | None = Field(default=None, description="the landing queue: S3's events of landed files")
     event_bus: str | None = Field(default=None, description="the EventBridge bus for the lake's events")
     jobs_application: str | None = Field(

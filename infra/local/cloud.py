@@ -25,6 +25,7 @@ from infra.local.eventbridge.bus import Bus
 from infra.local.eventbridge.schedules import Schedules
 from infra.local.eventbridge.targets import Targets
 from infra.local.gateway.server import Gateway
+from infra.local.latency import Latency
 from infra.local.server import ApiServer
 from infra.local.sqs.mappings import EventSourceMappings
 
@@ -64,6 +65,11 @@ class EmbeddedCloud:
         # `stop` calls these, last first; when `start` fails, they stop what was started.
         self._undo: list[Callable[[], None]] = []
 
+    def add_latency(self, seed: int = 0) -> Latency:
+        """From now on every request to an AWS API takes as long as on AWS. Functions compute as fast as before."""
+        self.server.latency = Latency(seed)
+        return self.server.latency
+
     def start(self) -> Self:
         """Returns when all stacks are deployed: after about five seconds, most of them for CDK synthesis."""
         began = time.monotonic()
@@ -72,7 +78,8 @@ class EmbeddedCloud:
                 service.start()
                 self._undo.append(service.stop)
             self._undo.append(self.jobs.stop)
-            deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.url})
+            deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.address})
+            self.gateway.stand_for_pool()
             # Last, so that no function receives messages before every stack is deployed.
             self.mappings.start()
             self._undo.append(self.mappings.stop)
@@ -110,7 +117,7 @@ class EmbeddedCloud:
 
     def addresses(self) -> dict[str, str]:
         """The URLs of the AWS endpoint, the gateway and the issuer, and `api`, the lake's API if it is deployed."""
-        urls = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.url}
+        urls = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.address}
         for api_id in resources(self.endpoint, "AWS::ApiGatewayV2::Api").values():
             urls["api"] = self.gateway.url_of(api_id)
         return urls

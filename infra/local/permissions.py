@@ -69,7 +69,9 @@ def required_actions(request: Request, endpoint: Endpoint) -> Iterator[Requested
             yield RequestedAction(f"dynamodb:{request.action}", _arn(endpoint, "dynamodb", f"table/{table}"))
         case "emr-serverless":
             verb = {"POST": "StartJobRun", "GET": "GetJobRun", "DELETE": "CancelJobRun"}[request.method]
-            yield RequestedAction(f"emr-serverless:{verb}", _arn(endpoint, "emr-serverless", request.path))
+            # A run is started in an application; only once it exists it is a resource of its own.
+            path = request.path.removesuffix("/jobruns")
+            yield RequestedAction(f"emr-serverless:{verb}", _arn(endpoint, "emr-serverless", path))
         case other:
             yield RequestedAction(f"{other}:{request.action}", "unknown service: add it to infra/local/permissions.py")
 

@@ -26,12 +26,14 @@ class Message:
 @dataclass
 class Queue:
     """A queue. `visibility_s` is its own visibility timeout. A standard queue delivers in any order, and some messages
-    twice. In a `fifo` queue, all messages are of one group: one batch is in flight at a time, in order."""
+    twice. In a `fifo` queue, all messages are of one group: one batch is in flight at a time, in order. With
+    `overlaps`, a second batch is delivered meanwhile: two sequencers at once, which must do no harm."""
 
     world: World
     name: str
     visibility_s: float
     fifo: bool = False
+    overlaps: bool = False
     messages: dict[str, Message] = field(default_factory=dict)
     dead: list[Message] = field(default_factory=list)
     _ids: Any = field(default_factory=lambda: itertools.count(1))
@@ -57,7 +59,7 @@ class Queue:
         random = self.world.random("receive", self.name, next(self._ids))
         if not self.fifo:
             random.shuffle(visible)
-        elif len(visible) < len(self.messages):
+        elif len(visible) < len(self.messages) and not self.overlaps:
             return []  # a batch of the group is in flight, or waits for its turn after a refusal
         received = []
         for message in visible[: random.randint(1, limit)]:

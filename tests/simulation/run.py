@@ -60,6 +60,7 @@ def simulate(
     plan = Plan(world, faults, random.choice((0.0, 0.005, 0.01, 0.02, 0.04)), kinds)
     chosen = draw(world, count) if ops is None else list(ops)
     cloud = Cloud(world, plan)
+    cloud.moved.overlaps = random.random() < 0.5
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, cloud.variables))
         stack.enter_context(_quiet_functions(world))

@@ -15,7 +15,7 @@ from catalog.merkle.prefix_map import PrefixMap, read_map
 from catalog.merkle.tiles import hash_reader
 from catalog.merkle.tree import inclusion_proof, leaf_hash
 from catalog.merkle.verify import ProofError, verify_inclusion
-from catalog.timeline.log import store_keys
+from catalog.timeline.log import leaf_rules, store_keys
 from catalog.timeline.log.leaf import (
     ATTESTED_BY_LAKE,
     MAIN,
@@ -91,6 +91,8 @@ class Replay:
         """Checks the next leaf, and the batch that ended before it. Every contradiction is a fault."""
         if self._last is not None:
             self._check_batch(*self._last, leaf.sequenced_ms)
+        for what in leaf_rules.faults(leaf):
+            self._fault(index, leaf, what)
         self._check_transaction(index, leaf)
         self._check_table(index, leaf)
         try:

@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.faults import disconnect, refuse
+from infra.local.latency import Latency
 from infra.local.server import ApiServer
 from tests.worlds.glue_writer import append, glue_catalog
 from tests.worlds.racing import BarePuts, winners
@@ -204,3 +205,16 @@ class TestGate:
 def test_one_cloud_per_process(server: ApiServer) -> None:
     with pytest.raises(RuntimeError, match="already"):
         ApiServer()
+
+
+def test_with_latency_every_request_takes_its_time_and_is_recorded(server: ApiServer) -> None:
+    waits: list[float] = []
+    server.latency = Latency(sleep=waits.append)
+    try:
+        server.endpoint.client("s3", "slow").list_buckets()
+    finally:
+        latency, server.latency = server.latency, None
+    assert [entry.request.service for entry in latency.take()] == ["s3"]
+    assert len(waits) == 2 and 0.015 <= sum(waits) <= 0.04
+    server.endpoint.client("s3", "slow").list_buckets()
+    assert len(waits) == 2, "without it, a request waits for nothing"
