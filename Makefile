@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test forge lint localstack simulate bench bench-quick docs synth lock clean
+.PHONY: help setup demo check test forge lint localstack simulate fuzz bench bench-quick docs synth sbom lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,12 @@ bench-quick: setup ## smaller sizes, in minutes: a first look, kept apart from t
 
 synth: setup ## the CloudFormation templates of the stacks, into cdk.out/
 	@$(RUN) python -m infra.app
+
+fuzz: setup ## mutated inputs to everything that reads strangers' bytes, for ten minutes; keeps what fails
+	@$(RUN) python -m tests.fuzz $(ARGS)
+
+sbom: setup ## a CycloneDX bill of materials for each image, into build/sbom/, and the licences
+	@$(RUN) python -m tools.sbom
 
 lock: setup ## resolve pyproject.toml anew into requirements/*.lock
 	@$(RUN) python -m tools.lock

@@ -18,9 +18,10 @@ from botocore.config import Config
 
 from bench.harness import Figure, Plot, p50, stopwatch, suite
 from bench.object_store import ObjectStore, object_store
+from bench.state_maps import state_maps
 from bench.timeline_world import ORIGIN, Cloud, CountedDatabase, Log, MemoryS3, cloud, leaves
 from catalog import Settings, open_lake
-from catalog.changes import changes_of
+from catalog.changes import StateComputer, changes_of
 from catalog.core.events import NoEventBus
 from catalog.iceberg import ManifestReader, open_catalog
 from catalog.merkle.note import Ed25519Signer
@@ -52,16 +53,24 @@ def timeline(quick: bool) -> Iterator[Figure]:
         with object_store(running) as store:
             yield _warm(store, 20 if quick else 60)
         yield from _cost_of_proving(running, 30 if quick else 100)
+    yield from state_maps(100_000 if quick else 1_000_000)
     yield from _at_size(50_000 if quick else 1_000_000)
     yield from _growth([100, 1_000, 10_000] if quick else [100, 1_000, 10_000, 100_000, 1_000_000])
 
 
 def _sequencer(location: StoreLocation, s3: Any, bucket: str, catalog: Any = None) -> Sequencer:
-    """As the lake makes it: it computes the changes of every small commit."""
-    signer = Ed25519Signer.generate(ORIGIN)
-    attestations = Attestations(s3, bucket)
-    changes = partial(changes_of, manifests=ManifestReader())
-    return Sequencer(location, cast(Any, catalog), Publisher(s3, bucket), attestations, signer, NoEventBus(), changes)
+    """As the lake makes it: it computes the changes of every small commit, and the state of the rows after it."""
+    manifests = ManifestReader()
+    return Sequencer(
+        location,
+        cast(Any, catalog),
+        Publisher(s3, bucket),
+        Attestations(s3, bucket),
+        Ed25519Signer.generate(ORIGIN),
+        NoEventBus(),
+        partial(changes_of, manifests=manifests, with_records=True),
+        compute_state=StateComputer(manifests=manifests),
+    )
 
 
 def _in_memory() -> Iterator[Figure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -15,18 +15,23 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.changes import (
+    AUDIT_LIMIT,
     PATIENCE_S,
     ChangeSet,
     Demand,
     Processing,
+    RowProof,
+    StateComputer,
     changes_of,
+    prove_row,
     recount,
     recount_rows,
     timeline_changes,
+    with_row,
 )
 from catalog.core import s3_layout
 from catalog.core.clients import client_for
-from catalog.core.errors import LakeError, NotFound
+from catalog.core.errors import Invalid, LakeError, NotFound
 from catalog.core.events import (
     AdvanceWatermark,
     EventBridgeBus,
@@ -38,7 +43,14 @@ from catalog.core.events import (
     new_correlation_id,
 )
 from catalog.core.logs import correlation_id
-from catalog.core.point_in_time import FeedPositionLike, PointInTime
+from catalog.core.point_in_time import (
+    FeedPositionLike,
+    Moment,
+    PointInTime,
+    PointLike,
+    TimelineIndex,
+    point_in_time,
+)
 from catalog.core.sequencer_queue import SequencerQueue
 from catalog.core.settings import Settings
 from catalog.iceberg import ManifestReader, ObjectIO, WrittenObject, open_catalog
@@ -124,7 +136,7 @@ class Lake:
     @cached_property
     def sequencer(self) -> Sequencer:
         """The timeline's writer. Only the sequencer's function may use it: two writers fence each other."""
-        witnesses = self.settings.witnesses
+        witnesses, manifests = self.settings.witnesses, ManifestReader()
         return Sequencer(
             StoreLocation.from_settings(self.settings),
             self.iceberg,
@@ -132,7 +144,8 @@ class Lake:
             self.attestations,
             signer_from(self.settings),
             self.bus,
-            partial(changes_of, manifests=ManifestReader()),
+            partial(changes_of, manifests=manifests, with_records=True),
+            compute_state=StateComputer(manifests=manifests),
         )
 
     @cached_property
@@ -173,6 +186,26 @@ class Lake:
         loaded = self.tables.load(table)
         return timeline_changes(self.timeline, loaded, since, until, table_uuid=table_uuid, extends=extends)
 
+    def prove_row(
+        self, table: str, key: Mapping[str, Any], at: PointLike | None = None, *, values: bool = True
+    ) -> RowProof:
+        """Proves that the table had a row of this key at a point in time, or had none; by default, as of now.
+
+        `key`: key column -> value. `at`: an index of the timeline, or a time. `values`: whether it shows the row.
+        See catalog.changes.row_prover for costs and failures.
+        """
+        point = None if at is None else point_in_time(at)
+        if point is not None and not isinstance(point, TimelineIndex | Moment):
+            raise Invalid(f"{point} is neither an index nor a time: a row is proven at one of those")
+        proof = prove_row(
+            self.timeline,
+            table,
+            key,
+            index=point.index if isinstance(point, TimelineIndex) else None,
+            time_ms=point.ms if isinstance(point, Moment) else None,
+        )
+        return with_row(proof, self.tables, table, key) if values else proof
+
     def process(
         self,
         table: str,
@@ -207,6 +240,7 @@ class Lake:
             self.settings.origin,
             recount=recount,
             recount_rows=recount_rows,
+            compute_state=StateComputer(AUDIT_LIMIT),
         )
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from contextlib import suppress
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from cli.environment import embedded_exports, export_lines
 from cli.interrupts import INTERRUPTED, ignore_signals, interrupt_on_signals, signals_held
 from cli.lake_choice import get_embedded, use_chosen_tools
 from cli.output import Output
@@ -72,19 +72,15 @@ def _run(output: Output, port: int, latency: Latencies) -> None:
 
 
 def _exports(cloud: Any) -> dict[str, str]:
-    """The variables that another terminal needs for `strandline`, `strandline api`, curl and other AWS tools."""
-    exports: dict[str, str] = {"STRANDLINE_DEV": cloud.endpoint.url}
-    if "api" in cloud.addresses():
-        session = cloud.session()
-        exports |= {ENDPOINT: session["endpoint"], TOKEN: session["token"]}
-    return exports | cloud.environment("person")
+    session = cloud.session() if "api" in cloud.addresses() else None
+    return embedded_exports(cloud.endpoint.url, session, cloud.environment("person"))
 
 
 def _greeting(cloud: Any, exports: dict[str, str]) -> str:
     lines = [f"The lake is up ({cloud.started_in:.1f} s). Ctrl-C stops it and deletes everything.", ""]
     lines += [f"  {name:<12} {address}" for name, address in cloud.addresses().items()]
     lines += ["", f"Open it in a browser: {cloud.gateway.url}", "", "In another terminal, paste these lines:"]
-    lines += [f"  export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    lines += [f"  {line}" for line in export_lines(exports)]
     lines += [
         "",
         "Then strandline, other AWS tools and curl use this lake. The token has all roles, for a day:",

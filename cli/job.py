@@ -188,7 +188,7 @@ class Jobs:
         return record
 
     def describe(self, record: dict[str, Any]) -> dict[str, Any]:
-        """EMR's record, the job's progress from the timeline's store while it runs, and its report afterwards."""
+        """EMR's record, the job's progress while it runs, and its report afterwards."""
         job, run_id = str(record.get("name", "")), _run_id(record)
         answer: dict[str, Any] = {
             "id": record["jobRunId"],
@@ -220,10 +220,9 @@ class Jobs:
         return None if body is None else json.loads(body)
 
     def _progress(self, job: str, run_id: str) -> Any:
-        from catalog.timeline import StoredSource
+        from catalog.core import s3_layout
 
-        source = self._lake.timeline.source
-        body = source.meta("job", f"{job}/{run_id}") if isinstance(source, StoredSource) else None
+        body = self._object(f"{s3_layout.JOBS}{job}/{run_id}.state.json")
         return None if body is None else json.loads(body)
 
     def _object(self, key: str) -> bytes | None:

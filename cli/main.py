@@ -12,10 +12,13 @@ from cli import (
     changes,
     cost,
     dev,
+    doctor,
+    environment,
     ingest,
     job,
     login,
     proof,
+    prove,
     query,
     remote,
     shell,
@@ -26,6 +29,7 @@ from cli import (
     witness,
 )
 from cli.output import Format, Output
+from cli.output_option import OUTPUT_HELP, accept_output_option
 
 app = typer.Typer(
     name="strandline",
@@ -38,15 +42,27 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"strandline {version('strandline')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
-    output: Annotated[Format, typer.Option("--output", "-o", help="The format of data on stdout.")] = Format.TEXT,
+    output: Annotated[Format, typer.Option("--output", "-o", help=OUTPUT_HELP)] = Format.TEXT,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
 ) -> None:
     context.obj = Output(output)
 
 
 dev.register(app)
+environment.register(app)
 login.register(app)
 timeline.register(app)
 ingest.register(app)
@@ -56,11 +72,14 @@ query.register(app)
 shell.register(app)
 changes.register(app)
 vectors.register(app)
+prove.register(app)
 proof.register(app)
 witness.register(app)
 remote.register(app)
 job.register(app)
 cost.register(app)
+doctor.register(app)
+accept_output_option(app)
 
 
 def main() -> None:
@@ -76,11 +95,12 @@ def main() -> None:
 def _requested_format() -> Format:
     """The format that `-o` names, read from the arguments: an error may come before typer has parsed them."""
     words = sys.argv[1:]
-    is_json = any(
-        word in ("--output=json", "-ojson") or (word in ("--output", "-o") and following == "json")
-        for word, following in zip(words, [*words[1:], ""], strict=True)
-    )
-    return Format.JSON if is_json else Format.TEXT
+    chosen = Format.TEXT
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        value = following if word in ("--output", "-o") else word.removeprefix("--output=").removeprefix("-o")
+        if value != word and value in list(Format):
+            chosen = Format(value)
+    return chosen
 
 
 if __name__ == "__main__":

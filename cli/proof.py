@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from catalog import Invalid, Unverified
+from catalog.changes import RowProof, is_row_proof
 from catalog.core.point_in_time import Moment, TimelineIndex, parse_point_in_time
 from catalog.core.strict_json import parse_strictly
 from catalog.merkle.checkpoint import Checkpoint, open_checkpoint
@@ -20,6 +21,8 @@ from catalog.merkle.policy import Policy, PolicyError
 from catalog.merkle.proof import read, verify
 from catalog.merkle.verify import ProofError
 from cli.output import Output
+from cli.prove import KEY_COLUMN_HELP, key_columns, row_answer, row_text
+from cli.times import relative_point
 
 if TYPE_CHECKING:
     from catalog.timeline import AsOf
@@ -36,6 +39,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples: `strandline proof verify 42.tlog-proof --key lake.example+1a2b3c4d+AQ…` · "
         "`strandline proof verify 42.tlog-proof --key @lake.vkey --entry leaf.json` · "
         "`strandline proof verify 42.tlog-proof --policy lake.policy` · "
+        "`strandline proof verify order.tlog-proof --table sales.orders --row id=4711 --at 42 --key @lake.vkey` · "
         "`strandline -o json proof verify - --key @lake.vkey`",
     )(verify_file)
     group.command(
@@ -57,12 +61,27 @@ def verify_file(
         typer.Option("--entry", help="The leaf's bytes.", show_default="those in the proof file"),
     ] = None,
     origin: Annotated[str | None, typer.Option(help="The log's name.", show_default="the name in the key")] = None,
+    table: Annotated[str | None, typer.Option(help="Of a row's proof: the table, as you asked for it.")] = None,
+    row: Annotated[list[str], typer.Option("--row", help=f"Of a row's proof. {KEY_COLUMN_HELP}")] = [],  # noqa: B006
+    at: Annotated[str | None, typer.Option(help="Of a row's proof: the index or time, as you asked for it.")] = None,
+    uuid: Annotated[str | None, typer.Option(help="Of a row's proof: the table's uuid.")] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="Of a row's proof: the newest checkpoint you know. Required without --at."),
+    ] = None,
     max_age: Annotated[int | None, typer.Option(help=MAX_AGE_HELP)] = None,
 ) -> None:
-    """Verify that a leaf is in the log of the key, or of the policy. Exit code 3 if it is not."""
+    """Verify that a leaf is in the log of the key, or of the policy. Exit code 3 if it is not.
+
+    Of a proof of `prove row`: verify that the table had the row, or had none. Say which row: --table, --row and --at.
+    """
     output: Output = context.obj
     keys, trusted = trust(key, policy, max_age)
     data = file.read()
+    if is_row_proof(_extra(data)) or table is not None or row:
+        newest = None if kept is None else read_checkpoint(kept, keys, trusted, origin)
+        _verify_row(output, data, (keys, trusted, origin), table, row, at, uuid, newest)
+        return
     try:
         included = read(data).extra
         leaf = entry.read() if entry is not None else included
@@ -88,11 +107,39 @@ def verify_file(
     output.data(answer, f"{summary}\n{leaf.decode(errors='replace')}".replace("[", r"\["))
 
 
+def _verify_row(
+    output: Output,
+    data: bytes,
+    trusted: tuple[list[VerifierKey], Policy | None, str | None],
+    table: str | None,
+    row: list[str],
+    at: str | None,
+    uuid: str | None,
+    newest: Checkpoint | None,
+) -> None:
+    if table is None or not row or (at is None and newest is None):
+        raise Invalid("this is the proof of a row: say which one you expect, with --table, --row, and --at")
+    keys, policy, origin = trusted
+    columns = key_columns(row)
+    point = {} if at is None else proven_point(at)
+    verified = RowProof.read(data).verify(
+        keys, origin, table=table, key=columns, **point, table_uuid=uuid, checkpoint=newest, policy=policy
+    )
+    output.data(row_answer(verified), row_text(verified, columns))
+
+
+def _extra(data: bytes) -> bytes:
+    try:
+        return read(data).extra
+    except ProofError:
+        return b""  # which the verification says
+
+
 def verify_as_of(
     context: typer.Context,
     file: Annotated[typer.FileBinaryRead, typer.Argument(help="A file of `timeline as-of`; `-` reads stdin.")],
     table: Annotated[str, typer.Option(help="The table's name, as you asked for it.")],
-    at: Annotated[str, typer.Option(help="The index or time, as you asked for it.")],
+    at: Annotated[str, typer.Option(help="The index or time, as you asked for it.", callback=relative_point)],
     key: Annotated[list[str], typer.Option("--key", help=KEY_HELP)] = [],  # noqa: B006
     policy: Annotated[Path | None, typer.Option(help=POLICY_HELP)] = None,
     uuid: Annotated[

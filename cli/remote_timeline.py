@@ -11,9 +11,10 @@ import typer
 from rich.markup import escape
 
 from catalog import Invalid
-from catalog.core.point_in_time import FEED_GRAMMAR
 from cli.api_connection import Key, TableName, connected
 from cli.lake_commands import add_command
+from cli.prove import KEY_COLUMN_HELP, key_columns
+from cli.times import POSITION_HELP, past_point
 
 Index = Annotated[int | None, typer.Argument(min=0, help="The leaf's index.")]
 OfSnapshot = Annotated[str | None, typer.Option("--snapshot", help="Instead: the id of the commit's snapshot.")]
@@ -23,6 +24,13 @@ def register(group: typer.Typer) -> None:
     add_command(group, commits, "api commits silver.tides", "api commits silver.tides --since sequence:7")
     add_command(group, commit, "api commit 42", "api commit --snapshot 5551234")
     add_command(group, proof, "api proof 42 --to 42.tlog-proof", "api proof --snapshot 5551234")
+    add_command(
+        group,
+        row_proof,
+        "api row-proof silver.tides --key station=Dover",
+        "api row-proof silver.tides --key station=Dover --at 42 --to dover.tlog-proof",
+        name="row-proof",
+    )
     add_command(group, changes, "api changes silver.tides", "api changes silver.tides --since sequence:3")
     add_command(group, mark, "api mark reports silver.tides", "api mark reports silver.tides --to 7 --expected 3")
     add_command(group, snapshots, "api snapshots", "api snapshots silver.tides", "api snapshots --cut close-of-day")
@@ -35,7 +43,7 @@ def register(group: typer.Typer) -> None:
 def commits(
     context: typer.Context,
     table: TableName,
-    since: Annotated[str | None, typer.Option(help=f"Only leaves after: {FEED_GRAMMAR}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only leaves after: {POSITION_HELP}", callback=past_point)] = None,
     limit: Annotated[int, typer.Option(min=1)] = 100,
 ) -> None:
     """List a table's leaves in the timeline, oldest first."""
@@ -68,11 +76,29 @@ def proof(
         output.data({"proof": str(to)}, f"{to} is written.")
 
 
+def row_proof(
+    context: typer.Context,
+    table: TableName,
+    key: Annotated[list[str], typer.Option("--key", help=KEY_COLUMN_HELP)],
+    at: Annotated[str | None, typer.Option(help="An index, or a time.", show_default="now")] = None,
+    to: Annotated[Path | None, typer.Option(help="The file to write.", show_default="stdout")] = None,
+    values: Annotated[bool, typer.Option(help="Show the row in the proof, and not only its digest.")] = True,
+) -> None:
+    """Write a proof file that a table had a row, or had none; `strandline proof verify` verifies it offline."""
+    with connected(context) as (client, output):
+        data = client.row_proof(table, key_columns(key), at, values=values)
+        if to is None:
+            output.data({"proof": data.decode()}, escape(data.decode()))
+            return
+        to.write_bytes(data)
+        output.data({"proof": str(to)}, f"{to} is written.")
+
+
 def changes(
     context: typer.Context,
     table: TableName,
-    since: Annotated[str | None, typer.Option(help=f"Only changes after: {FEED_GRAMMAR}.")] = None,
-    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {FEED_GRAMMAR}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only changes after: {POSITION_HELP}", callback=past_point)] = None,
+    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {POSITION_HELP}", callback=past_point)] = None,
 ) -> None:
     """Show the change sets of a table as JSON lines, each with its evidence."""
     with connected(context) as (client, output):

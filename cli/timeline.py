@@ -16,6 +16,7 @@ from catalog import Invalid
 from cli.lake_commands import add_command, opened
 from cli.output import Output
 from cli.proof import KEY_HELP, POLICY_HELP, as_of_answer, as_of_text, proven_point, trust
+from cli.times import relative_point
 
 if TYPE_CHECKING:
     from catalog import Lake
@@ -131,7 +132,11 @@ def prove_as_of(
     table: Annotated[str, typer.Argument(help="The table's name, DATABASE.TABLE.")],
     at: Annotated[
         str | None,
-        typer.Option(help="An index, or a time: `42`, `2026-03-01T12:00:00Z`.", show_default="the newest index"),
+        typer.Option(
+            help="An index, or a time: `42`, `2026-03-01T12:00:00Z`, `yesterday`.",
+            callback=relative_point,
+            show_default="the newest index",
+        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option(help="The file to write; `-` is stdout.", show_default="TABLE.as-of.json")
@@ -167,7 +172,7 @@ def verify(
     policy: Annotated[Path | None, typer.Option(help=POLICY_HELP)] = None,
 ) -> None:
     """Verify the tree, every checkpoint, every index and the published log. Exit code 3 if there is a fault."""
-    from catalog.changes import recount, recount_rows
+    from catalog.changes import AUDIT_LIMIT, StateComputer, recount, recount_rows
     from catalog.timeline import StoreLocation, StoreReader, Verifier
 
     keys, trusted = trust(key, policy) if key or policy else (None, None)
@@ -183,6 +188,7 @@ def verify(
             keys,
             recount=recount,
             recount_rows=recount_rows,
+            compute_state=StateComputer(AUDIT_LIMIT),
             policy=trusted,
         )
         try:
@@ -267,6 +273,7 @@ def _report_text(report: Report, deep: bool, policy: Policy | None) -> str:
     if deep:
         checked += f", {report.objects} objects ({report.bytes} bytes)"
         checked += f", {report.uncovered} that no leaf covers" if report.uncovered else ""
+        checked += f", the rows after {report.states} leaves"
     lines = [f"Timeline of {report.size} leaves" + (f", verified before up to {report.since}" if report.since else "")]
     lines.append(f"Checked {checked}.")
     if deep and report.uncounted:

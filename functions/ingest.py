@@ -1,5 +1,7 @@
 """The ingest function, triggered by the landing queue: ingests the files of a batch of S3 event messages in one run.
 
+It also forwards requests to the sequencer that a job stored as objects: S3 cannot notify the sequencer's FIFO queue.
+
 A message whose file is bad input is done: the file is quarantined. A message is delivered again only if the lake
 failed, or if it is not S3's: such a message becomes a dead letter.
 """
@@ -15,8 +17,11 @@ from typing import Any, get_args
 
 from aws_lambda_powertools.metrics import MetricUnit
 
-from catalog import Internal, LakeError, load_settings, open_lake
+from catalog import Internal, Lake, LakeError, load_settings, open_lake
+from catalog.core import s3_layout
+from catalog.core.errors import as_lake_error
 from catalog.core.logs import configure_logs
+from catalog.core.sequencer_queue import read_message
 from catalog.ingest import Ingest, LandedFile, Outcome, Status, parse_event
 from functions.metrics import function_metrics
 from functions.sqs_batch import receives, serve_batch
@@ -28,11 +33,15 @@ RECEIVES_TOGETHER = 2
 
 
 @cache
-def ingest() -> Ingest:
+def lake() -> Lake:
     settings = load_settings()
     configure_logs("ingest", settings.log_level)
-    lake = open_lake(settings)
-    return Ingest(lake.s3, lake.tables, settings.bucket)
+    return open_lake(settings)
+
+
+@cache
+def ingest() -> Ingest:
+    return Ingest(lake().s3, lake().tables, lake().settings.bucket)
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
@@ -54,12 +63,16 @@ def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
             refused[record["messageId"]] = error
             log.error("message refused", extra={"message_id": record["messageId"], "error": error.as_dict()})
             continue
+        requests = [file.key for file in landed if file.key.startswith(s3_layout.MESSAGES)]
+        if requests and (failure := _forward(requests)):
+            refused[record["messageId"]] = failure
+        landed = [file for file in landed if file.key not in requests]
         if receives(record) > RECEIVES_TOGETHER:
             suspects += [(record["messageId"], file) for file in landed]
             continue
         files += landed
         message_ids += [record["messageId"]] * len(landed)
-    outcomes = ingestion.run(files)
+    outcomes = ingestion.run(files) if files else []
     for message_id, file in suspects:
         outcomes.append(ingestion.run_alone(file))
         message_ids.append(message_id)
@@ -79,6 +92,20 @@ def _serve(records: list[dict[str, Any]]) -> dict[str, LakeError]:
         },
     )
     return refused
+
+
+def _forward(keys: Sequence[str]) -> LakeError | None:
+    """Sends the stored requests to the sequencer's queue. A request that arrives twice has its effect once."""
+    try:
+        for key in keys:
+            message = read_message(lake().s3, lake().settings.bucket, key)
+            if message is not None:
+                lake().request(message)
+    except Exception as error:
+        failure = as_lake_error(error)
+        log.error("request not forwarded", extra={"error": failure.as_dict()})
+        return failure
+    return None
 
 
 def _measure(outcomes: Sequence[Outcome], refused: int, seconds: float) -> None:

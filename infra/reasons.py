@@ -34,7 +34,7 @@ _PREFIX = "|".join(map(re.escape, PREFIXES))
 WILDCARDS = (
     Wildcard(
         r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject)",
-        rf"\$\{{.*Lake.*Arn.*\}}/({_PREFIX})\*",
+        rf"\$\{{.*Lake.*Arn.*\}}/({_PREFIX})(starts/)?\*",
         "objects below one prefix of catalog/core/s3_layout.py: their names are chosen when they are written",
     ),
     Wildcard(
@@ -64,8 +64,10 @@ WILDCARDS = (
 )
 
 UNRESERVED = {
+    "starter": "schedules invoke it, once in an hour",
     "sequencer": "its FIFO queue has one message group, so that one batch at a time is in flight",
     "ingest": "its event source mapping limits it to `ingest_concurrency`; reserving would set aside the same twice",
+    "public": "it shares what the API function leaves: stages of larger accounts set `api_concurrency`",
     "api": "API Gateway throttles, and a new account has too few concurrent executions to reserve any; stages of "
     "larger accounts set `api_concurrency`",
 }
@@ -97,6 +99,7 @@ NAG = (
         "the seed of the timeline's signing key: rotating it adds an entry to the published keyring, which a person "
         "does and announces, never a timer",
     ),
+    Finding("AwsSolutions-DDB3", r"Usage/Resource", "counters of the last hour: there is nothing to restore"),
     Finding("AwsSolutions-SQS3", r"Undelivered/Resource", "it is the schedules' dead-letter queue"),
     Finding("AwsSolutions-SQS3", r"-jobs/Failed/Resource", "it is the jobs' dead-letter queue"),
     Finding("AwsSolutions-S1", r"Replica/Resource", "only S3 writes to it; the lake's bucket has access logs"),

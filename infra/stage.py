@@ -15,6 +15,7 @@ from catalog.timeline import Feeder
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "strandline"
 MAX_WITNESSES_BYTES = 3000
+PINNED_IMAGE = r"^[^\s@]+@sha256:[0-9a-f]{64}$"
 
 Tiered = Literal["landing", "quarantine", "media", "bronze", "silver", "gold"]
 
@@ -34,6 +35,11 @@ class Stage(BaseModel):
     customer_key: bool = Field(
         default=False,
         description="encrypt with a KMS key of the lake's own, rotated yearly: a dollar a month, plus KMS requests",
+    )
+    signing: Literal["secret", "kms"] = Field(
+        default="secret",
+        description="the key that signs checkpoints: a secret, with which whoever reads it can forge, or a key that "
+        "never leaves KMS (a dollar a month, and a request for each checkpoint)",
     )
     tier_after_days: dict[Tiered, int] = Field(
         default={}, description="days until a layer's objects move to Intelligent-Tiering; other layers do not move"
@@ -60,6 +66,14 @@ class Stage(BaseModel):
         description="the API function's reserved concurrency, of an account's that has more than a new one's; none: it "
         "shares the account's",
     )
+    function_base: str | None = Field(
+        default=None,
+        pattern=PINNED_IMAGE,
+        description="the base of the functions' images, by digest; none: AWS's tag",
+    )
+    job_base: str | None = Field(
+        default=None, pattern=PINNED_IMAGE, description="the base of the jobs' image, by digest; none: AWS's tag"
+    )
     log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log group and bucket")
     sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables once in this time")
     witnesses: list[str] = Field(
@@ -77,6 +91,10 @@ class Stage(BaseModel):
         default=ROLE_PREFIX,
         pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
         description="what a role in a token begins with; stages with one issuer may each have their own",
+    )
+    limits: dict[str, dict[str, float]] = Field(
+        default={},
+        description="role (none, reader, writer, admin) -> limits of its callers that are not the default",
     )
     api_domain: str | None = Field(
         default=None,

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from catalog import Invalid, Lake, LakeError, load_settings, open_lake
 from catalog.core import s3_layout
 from catalog.core.errors import as_lake_error
-from catalog.core.events import PutMeta, TableMoved
+from catalog.core.events import TableMoved
 from catalog.core.logs import configure_logs, correlation
 from spark_jobs.lineage import Dataset, Event, run_event
 from spark_jobs.session import spark_session
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 A = TypeVar("A", bound="Arguments")
 Session: TypeAlias = "SparkSession | Callable[[], SparkSession]"
 _STARTED_BY_JVM = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the Python it starts
-STATE_SPACE = "job"
 FORMAT = "strandline/job@v1"
 
 
@@ -104,16 +103,32 @@ class Context:
         self.commits.append({"table": table, "snapshot_id": _text(snapshot_id), **details})
         log.info("committed", extra={"job": self.job, "run_id": self.run_id, "commit": self.commits[-1]})
         if self.lake.settings.moved_queue_url is not None:
-            self.lake.request(TableMoved(table=table, correlation_id=self.run_id))
+            with never_ending_the_job("the sequencer was not told of a commit"):
+                self.lake.request(TableMoved(table=table, correlation_id=self.run_id))
 
     def report_state(self, status: str, **details: Any) -> None:
-        """Stores the job's state in the timeline's store, where `strandline job show` reads it."""
-        if self.lake.settings.moved_queue_url is None:
-            return
+        """Stores the job's state as an object, where `strandline job show` reads it."""
         rows, size = sum(stage.rows for stage in self.stages), sum(stage.bytes for stage in self.stages)
         state = {"job": self.job, "run_id": self.run_id, "status": status, "rows": rows, "bytes": size, **details}
         state |= {"stages_done": sum(1 for stage in self.stages if stage.seconds), "at_ms": int(time.time() * 1000)}
-        self.lake.request(PutMeta(space=STATE_SPACE, id=f"{self.job}/{self.run_id}", value=state))
+        with never_ending_the_job("the job's state was not stored"):
+            self.lake.s3.put_object(
+                Bucket=self.lake.settings.bucket,
+                Key=state_key(self.job, self.run_id),
+                Body=json.dumps(state, default=str).encode(),
+                ContentType="application/json",
+            )
+
+
+@contextmanager
+def never_ending_the_job(failure: str) -> Iterator[None]:
+    """Logs any error: whoever does not hear of a job's progress can wait, its work cannot."""
+    try:
+        yield
+    except Cancelled:
+        raise
+    except Exception as error:
+        log.warning(failure, extra={"error": as_lake_error(error).as_dict()})
 
 
 @dataclass
@@ -169,6 +184,10 @@ def execute(job: Job[A], arguments: A, session: Session, lake: Lake) -> Outcome:
         _store(context, report)
         context.report_state(report["status"], report=report["place"])
     return Outcome(report, error)
+
+
+def state_key(job: str, run_id: str) -> str:
+    return f"{s3_layout.JOBS}{job}/{run_id}.state.json"
 
 
 def report_key(job: str, run_id: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from catalog.core.events import VerificationFailed
 from catalog.timeline import Report
-from spark_jobs.job import Arguments, Context, Job, run
+from spark_jobs.job import Arguments, Context, Job, never_ending_the_job, run
 
 
 class VerifyArguments(Arguments):
@@ -38,14 +38,11 @@ def _report_faults(context: Context, report: Report) -> None:
     if not report.fault_count or context.lake.settings.moved_queue_url is None:
         return
     first = report.faults[0]
-    context.lake.request(
-        VerificationFailed(
-            subject=first.object[:2048],
-            what=str(first)[:4096],
-            count=report.fault_count,
-            correlation_id=context.run_id,
-        )
+    fault = VerificationFailed(
+        subject=first.object[:2048], what=str(first)[:4096], count=report.fault_count, correlation_id=context.run_id
     )
+    with never_ending_the_job("the fault was not reported to the sequencer"):
+        context.lake.request(fault)
 
 
 JOB = Job("verify", VerifyArguments, verify)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from strandline.ingest import IngestedFile
     from strandline.lake import Lake, connect
     from strandline.proofs import Proof
+    from strandline.row_proofs import RowProof
     from strandline.rows import Result, Rows
     from strandline.table import Table
 
@@ -52,6 +53,7 @@ __all__ = [
     "Pending",
     "Proof",
     "Result",
+    "RowProof",
     "Rows",
     "StrandlineError",
     "Table",
@@ -71,6 +73,7 @@ if not TYPE_CHECKING:
         "Pending": "client",
         "Proof": "proofs",
         "Result": "rows",
+        "RowProof": "row_proofs",
         "Rows": "rows",
         "Table": "table",
         "connect": "lake",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import pyarrow as pa
@@ -191,6 +191,14 @@ class Client:
     def proof(self, index: int | None = None, *, snapshot_id: str | int | None = None) -> bytes:
         """A c2sp.org/tlog-proof@v1 file that includes its leaf."""
         return self._api.send("GET", f"/commits/{_commit_id(index, snapshot_id)}/proof").content
+
+    def row_proof(
+        self, table: str, row: Mapping[str, Any], at: PointLike | None = None, *, values: bool = True
+    ) -> bytes:
+        """A c2sp.org/tlog-proof@v1 file that shows whether the table had a row of this key at an index or a time."""
+        key = quote(urlencode({name: str(value) for name, value in row.items()}), safe="")
+        query = {"at": _position(at), "values": str(values).lower()}
+        return self._api.send("GET", f"/tables/{quote(table)}/rows/{key}/proof", query=query).content
 
     def snapshots(self, table: str | None = None) -> Iterator[dict[str, Any]]:
         for page in self._api.pages("/snapshots", {"table": table}):

@@ -18,6 +18,7 @@ from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.ingest import IngestedFile, Ingestion
 from strandline.problems import translated
 from strandline.proofs import Proof
+from strandline.row_proofs import RowProof
 from strandline.rows import Result, Rows
 from strandline.table import Table
 from strandline.values import parameters, point
@@ -266,6 +267,19 @@ class Lake:
         'create'
         """
         return Proof(self._when_sequenced(what, timeout_s, lambda id_: self._client.proof(**id_)))
+
+    def prove_row(
+        self, table: str, key: Mapping[str, Any], at: int | str | datetime | date | None = None, *, values: bool = True
+    ) -> RowProof:
+        """A proof that the table had a row of this key at an index of the timeline or a time, or had none; now if not
+        given. `key`: key column -> value. `values`: whether the proof shows the row, and not only its digest.
+
+        >>> proof = lake.prove_row("silver.tides", {"station": "Atlantis"})
+        >>> proof.verify(key=key, table="silver.tides", row={"station": "Atlantis"}, at=proof.index).exists
+        False
+        """
+        with translated(self.endpoint):
+            return RowProof(self._client.row_proof(table, key, None if at is None else point(at), values=values))
 
     def checkpoint(self) -> bytes:
         """The timeline's signed checkpoint: its size and root now. Keep it to check later that history only grew.

@@ -18,6 +18,7 @@ from catalog.merkle.proof import verify as verify_proof
 from catalog.merkle.verify import ProofError, verify_consistency
 from strandline.as_of import VerifiedTable, as_of
 from strandline.errors import Invalid, MissingDependency, Unverified
+from strandline.row_proofs import VerifiedRow, row
 from strandline.trust import Checkpoint, ProofData, checkpoint, parse_commit, read_source, trust_in
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ __all__ = [
     "Checkpoint",
     "VerifiedCommit",
     "VerifiedFeed",
+    "VerifiedRow",
     "VerifiedTable",
     "as_of",
     "checkpoint",
     "consistency",
     "feed",
     "proof",
+    "row",
 ]
 
 

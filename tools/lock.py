@@ -24,6 +24,27 @@ SEPARATE = {
 }
 
 
+# The images of functions and jobs, by the extras that they install; for the Python and the architecture of their bases.
+IMAGES = {
+    "timeline": ["timeline"],
+    "ingest": ["ingest"],
+    "api": ["api"],
+    "jobs": ["ingest", "notes", "query", "vectors"],
+}
+IMAGE_PYTHON, IMAGE_PLATFORM = "3.12", "x86_64-manylinux_2_28"
+
+
+def compile_image_lock(name: str, extras: list[str]) -> None:
+    """The versions of all.lock. From wheels only: the images have no compiler."""
+    (LOCKS / "images").mkdir(exist_ok=True)
+    command = ["uv", "pip", "compile", "pyproject.toml", "--constraint", str(LOCKS / "all.lock"), "--generate-hashes"]
+    command += [part for extra in extras for part in ("--extra", extra)]
+    command += ["--python-version", IMAGE_PYTHON, "--python-platform", IMAGE_PLATFORM, "--only-binary", ":all:"]
+    command += ["--no-emit-index-url", "--no-header", "--no-annotate", "--quiet"]
+    print(f"locking images/{name}.lock …", file=sys.stderr)
+    subprocess.run([*command, "-o", str(LOCKS / "images" / f"{name}.lock")], cwd=ROOT, check=True)
+
+
 def compile_lock(target: str, arguments: list[str], stdin: str | None = None) -> None:
     command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes"]
     command += ["--no-emit-index-url", "--no-header", "--quiet", "-o", str(LOCKS / target), *arguments]
@@ -36,7 +57,9 @@ def main() -> None:
     compile_lock("all.lock", ["pyproject.toml", "--extra", "dev"])
     for name, packages in SEPARATE.items():
         compile_lock(name, ["-"], stdin="\n".join(packages))
-    for lock in LOCKS.glob("*.lock"):
+    for name, extras in IMAGES.items():
+        compile_image_lock(name, extras)
+    for lock in LOCKS.rglob("*.lock"):
         if "://" in lock.read_text():
             sys.exit(f"{lock.name} names a host: a lock file has only names, versions and hashes")
 

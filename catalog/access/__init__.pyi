@@ -11,3 +11,6 @@ from catalog.access.roles import Role as Role
 from catalog.access.routes import ROUTES as ROUTES
 from catalog.access.routes import SIGNED_PREFIX as SIGNED_PREFIX
 from catalog.access.routes import Route as Route
+from catalog.access.usage import Excess as Excess
+from catalog.access.usage import Measured as Measured
+from catalog.access.usage import UsageMeter as UsageMeter

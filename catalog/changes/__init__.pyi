@@ -2,6 +2,7 @@ from catalog.changes.change_set import ChangeSet as ChangeSet
 from catalog.changes.change_set import CommitHeader as CommitHeader
 from catalog.changes.change_set import KeyRange as KeyRange
 from catalog.changes.change_set import collapse as collapse
+from catalog.changes.changes_root import AUDIT_LIMIT as AUDIT_LIMIT
 from catalog.changes.changes_root import changes_of as changes_of
 from catalog.changes.changes_root import recount as recount
 from catalog.changes.changes_root import recount_rows as recount_rows
@@ -19,7 +20,13 @@ from catalog.changes.feed_verifier import verify_feed as verify_feed
 from catalog.changes.multiset import RowsDigest as RowsDigest
 from catalog.changes.processing import PATIENCE_S as PATIENCE_S
 from catalog.changes.processing import Processing as Processing
+from catalog.changes.row_proof import RowProof as RowProof
+from catalog.changes.row_proof import VerifiedRow as VerifiedRow
+from catalog.changes.row_proof import is_row_proof as is_row_proof
+from catalog.changes.row_prover import prove_row as prove_row
+from catalog.changes.row_prover import with_row as with_row
 from catalog.changes.row_reader import RowReader as RowReader
+from catalog.changes.row_state import StateComputer as StateComputer
 from catalog.changes.serialization import MAX_LINE_BYTES as MAX_LINE_BYTES
 from catalog.changes.serialization import MAX_VALUES as MAX_VALUES
 from catalog.changes.serialization import from_ipc as from_ipc

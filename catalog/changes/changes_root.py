@@ -17,6 +17,7 @@ from catalog.changes.change_set import ChangeSet
 from catalog.changes.comparison import between
 from catalog.changes.limits import Limit
 from catalog.changes.multiset import RowsDigest
+from catalog.changes.records import records
 from catalog.changes.row_reader import RowReader
 from catalog.changes.touched_rows import diff_snapshots
 from catalog.core.errors import Invalid, NotFound, Unverified
@@ -43,12 +44,14 @@ def changes_of(
     *,
     limit: Limit = LIMIT,
     manifests: ManifestReader | None = None,
+    with_records: bool = False,
 ) -> ChangesDigest | None:
     """Root and count of the changes between two snapshots, under a schema: the sequencer's `ComputeChanges`.
 
     None over the limit, for equality deletes, which have no exact changes, and for files that are gone or cannot
     be read. An unavailable service (S3) raises, so that a retry gives the result that the first call would have.
-    `manifests` may hold manifests that the caller has read or written; they are not read again.
+    `manifests` may hold manifests that the caller has read or written; they are not read again. `with_records`: the
+    result has the changes' records, 97 bytes each.
     """
     try:
         with _COMPARISONS:
@@ -57,7 +60,8 @@ def changes_of(
         extra = {"table": ".".join(table.name()), "snapshot_id": str(until.snapshot_id), "reason": str(error)}
         log.info("no changes root", extra=extra)
         return None
-    return ChangesDigest(changes.root.hex(), changes.count)
+    block = records(changes.changes, changes.key).tobytes() if with_records else b""
+    return ChangesDigest(changes.root.hex(), changes.count, block)
 
 
 def recount(
@@ -74,7 +78,8 @@ def recount(
         extra = {"table": ".".join(table.name()), "snapshot_id": str(until.snapshot_id), "reason": str(error)}
         log.warning("changes not counted again", extra=extra)
         return None
-    return RecomputedChanges(changes.root.hex(), changes.count, tuple(dict.fromkeys(miscounted)))
+    block = records(changes.changes, changes.key).tobytes()
+    return RecomputedChanges(changes.root.hex(), changes.count, tuple(dict.fromkeys(miscounted)), block)
 
 
 def recount_rows(table: Table, since: Snapshot, until: Snapshot, schema_id: int) -> tuple[str, str] | None:

@@ -62,6 +62,8 @@ class ParsedLeaf:
     operation: str
     ref: str | None
     attested: str | None
+    state_digest: str | None
+    state_root: str | None
     moves_rows: bool
     """Whether the rows of main may differ after the leaf: a feed has a change set for it."""
 

@@ -1,5 +1,6 @@
 """Verifies a table's feed offline: every change set, and that no commit is missing, repeated or out of order.
 
+In a feed from the table's beginning, the changes must also lead to the rows that each leaf states (feed_rows.py).
 What is expected (table, range, checkpoints) comes from the caller, never from the feed. Needs pyarrow, catalog.merkle
 and this package; makes no requests. Raises Unverified, which says what is wrong, and no other exception.
 """
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 
 from catalog.changes.change_set import ChangeSet, KeyRange
 from catalog.changes.commit_leaf import MAIN, Demand, ParsedLeaf, parse_leaf
+from catalog.changes.feed_rows import FeedRows
+from catalog.changes.multiset import RowsDigest
 from catalog.changes.verifier import describe, refusing, verify_at
 from catalog.core.errors import Invalid, Unverified
 from catalog.merkle.checkpoint import Checkpoint, open_checkpoint
@@ -39,6 +42,8 @@ class FeedState:
     main_known: bool
     dropped: bool
     checkpoint: Checkpoint
+    rows: FeedRows = field(default_factory=FeedRows)
+    """Main's rows after it, as far as they are known."""
 
 
 def verify_feed(
@@ -125,6 +130,8 @@ class FeedVerifier:
     _main_known: bool = field(default=True, repr=False)
     """False in a feed that begins in the middle of the table's history, until a leaf states where main is."""
     _dropped: bool = False
+    _rows: FeedRows = field(default_factory=FeedRows, repr=False)
+    """Main's rows after the last verified leaf, if the feed has the table's whole history."""
     _last: Checkpoint | None = None
     """The checkpoint of the last verified proof; initially the kept one."""
     _opened: tuple[bytes, Checkpoint] | None = field(default=None, repr=False)
@@ -137,12 +144,13 @@ class FeedVerifier:
         if self.policy is not None and self.keys:
             raise Invalid("pass the keys or a policy, and not both: the policy's logs are the keys")
         self._last, self._main_known = self.kept, self.reached < 0
+        self._rows = FeedRows(RowsDigest() if self.reached < 0 else None)
         if (state := self.resume) is not None:
             if self.table_uuid not in (None, state.table_uuid):
                 raise Invalid(f"the state is of the table with uuid {state.table_uuid}, not {self.table_uuid}")
             self.table_uuid, self.name, self.reached = state.table_uuid, state.table, state.sequence
             self._index, self._main, self._main_known = state.index, state.main, state.main_known
-            self._dropped = state.dropped
+            self._dropped, self._rows = state.dropped, state.rows
             if self.kept is None:
                 self._last = state.checkpoint
         if self._last is not None and self.origin is None:
@@ -199,6 +207,7 @@ class FeedVerifier:
             self._main_known,
             self._dropped,
             self._last,
+            self._rows,
         )
 
     def _check_expected_part(self, changes: ChangeSet) -> None:
@@ -273,6 +282,7 @@ class FeedVerifier:
                 f"{subject}: leaf {leaf.sequence} is of {leaf.table}, the leaves before are of {self.name}"
             )
         self._check_main(subject, leaf)
+        self._rows = self._rows.after(leaf, changes if has_changes else None, subject)
         self.reached, self._index, self.name = leaf.sequence, index, leaf.table
         self.table_uuid = leaf.table_uuid
 

@@ -51,7 +51,10 @@ INGESTED = "ingested/"
 """The ledger: the outcome of each landed file, by the digest of its content."""
 
 JOBS = "jobs/"
-"""`jobs/<name>/<run id>.json`: reports of jobs, and their logs."""
+"""`jobs/<name>/<run id>.json`: reports of jobs; `….state.json`: what a run is doing; and their logs."""
+
+MESSAGES = "messages/"
+"""`messages/<id>.json`: requests to the sequencer from processes that cannot reach its queue; deleted after a day."""
 
 WITNESS = "witness/"
 """`witness/<key id>/<origin hash>`: the latest checkpoint of each log that this lake's witness cosigned."""

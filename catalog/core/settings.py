@@ -65,6 +65,10 @@ class Settings(BaseModel):
     moved_dead_queue_url: str | None = Field(
         default=None, pattern=r"\.fifo$", description="where the sequencer puts messages that it can never serve"
     )
+    send_requests: Literal["sqs", "s3"] = Field(
+        default="sqs",
+        description="how requests reach the sequencer: `s3` for a process that cannot reach SQS, as a job on EMR",
+    )
     landed_queue_url: str | None = Field(default=None, description="the landing queue: S3's events of landed files")
     event_bus: str | None = Field(default=None, description="the EventBridge bus for the lake's events")
     jobs_application: str | None = Field(
@@ -79,6 +83,13 @@ class Settings(BaseModel):
         default=ROLE_PREFIX,
         pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
         description="what a role in a token begins with, so that roles of other programs are none of the lake's",
+    )
+    limits_table: str | None = Field(
+        default=None, description="the DynamoDB table that counts what each caller uses; none: nothing is limited"
+    )
+    limits: dict[str, dict[str, float]] | Json[dict[str, dict[str, float]]] = Field(
+        default={},
+        description="role (none, reader, writer, admin) -> limits of its callers that are not the default",
     )
     query_workers: int = Field(
         default=0,

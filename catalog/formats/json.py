@@ -201,6 +201,10 @@ class _Parser:
             except UnicodeDecodeError as error:
                 at = block.count(b"\n", 0, error.start)
                 raise self._refused(f"it is not UTF-8: {error.reason}", first + at) from None
+        text = block.lstrip(b" \t\r\n")
+        if not text.startswith(b"{"):  # pyarrow crashes if the first value is null
+            number = first + block.count(b"\n", 0, len(block) - len(text))
+            raise self._refused("it is not JSON, or not an object with columns", number)
         if len(block) > self._limits.row_bytes or depth_bound > self._limits.depth:
             self._check_rows(block, rows, first)
         if block.count(b":") > self._limits.columns:

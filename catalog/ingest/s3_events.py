@@ -53,7 +53,7 @@ def parse_event(body: str) -> list[LandedFile]:
     """
     try:
         document = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Invalid(f"not a message from S3: {error}") from None
     if isinstance(document, dict) and document.get("Event") == "s3:TestEvent":
         return []

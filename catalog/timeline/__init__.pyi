@@ -15,6 +15,8 @@ from catalog.timeline.log.publisher import Publisher as Publisher
 from catalog.timeline.log.signer import signer_from as signer_from
 from catalog.timeline.log.store import StoreLocation as StoreLocation
 from catalog.timeline.log.store import StoreReader as StoreReader
+from catalog.timeline.log.table_map import TableEntry as TableEntry
+from catalog.timeline.log.table_map import table_key as table_key
 from catalog.timeline.log.watermarks import Watermark as Watermark
 from catalog.timeline.reader.as_of_file import read_as_of as read_as_of
 from catalog.timeline.reader.as_of_file import write_as_of as write_as_of
@@ -34,9 +36,11 @@ from catalog.timeline.sequencer.attestation import ChangesDigest as ChangesDiges
 from catalog.timeline.sequencer.attestation import Miscounted as Miscounted
 from catalog.timeline.sequencer.attestation import ObjectDigest as ObjectDigest
 from catalog.timeline.sequencer.attestation import RecomputedChanges as RecomputedChanges
+from catalog.timeline.sequencer.row_state import RowState as RowState
 from catalog.timeline.sequencer.sequencer import Sequencer as Sequencer
 from catalog.timeline.sequencer.sequencer import SequencerRequest as SequencerRequest
 from catalog.timeline.sequencer.sequencer import SequencerResult as SequencerResult
+from catalog.timeline.sequencer.sweep import listed_tables as listed_tables
 from catalog.timeline.sequencer.table_state import MetadataFile as MetadataFile
 from catalog.timeline.sequencer.vector_events import VECTOR_VERSION_OPERATION as VECTOR_VERSION_OPERATION
 from catalog.timeline.sequencer.vector_events import VectorObjects as VectorObjects

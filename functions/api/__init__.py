@@ -21,13 +21,17 @@ from catalog import Denied, Invalid
 from catalog.access import caller_of
 from catalog.core.logs import correlation
 from functions.api import changes, commits, ingest, queries, row_formats, service, tables, timeline
-from functions.api.app import app, current_request, lake
-from functions.api.problems import Refusal, error_response, refusal_response, validation_response
+from functions.api.app import app, current_request, lake, usage_meter
+from functions.api.problems import Refusal, error_response, limit_refusal, refusal_response, validation_response
+from functions.api.queries import QUERY_ROUTE
 from functions.api.request import ApiRequest
 
 __all__ = ["changes", "commits", "handler", "ingest", "queries", "row_formats", "service", "tables", "timeline"]
 
 log = logging.getLogger(__name__)
+
+PUBLIC = "public"
+"""The function that serves the public routes only, with a role that can read no table."""
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def _admit(request: ApiRequest) -> None:
     """Refuses a request without a route, without a caller on a route that is not public, or with too large a body."""
     route, methods = app.find(request.method, request.path)
     missing = Refusal(404, "not_found", f"the API has no path {request.path!r}: GET /openapi.json lists them")
-    if not methods:
+    if not methods or (lake().settings.function == PUBLIC and route is not None and not route.public):
         raise missing
     if route is None or request.route_key == "$default":
         allow = {"Allow": ", ".join(methods)}
@@ -84,6 +88,9 @@ def _admit(request: ApiRequest) -> None:
         except Denied as error:
             raise Refusal(401, "unauthenticated", error.message, {"WWW-Authenticate": "Bearer"}) from None
     _ = request.body  # raises Refusal if it is too large
+    meter = usage_meter() if request.caller is not None and route.key != QUERY_ROUTE else None
+    if meter is not None and request.caller is not None and (excess := meter.count(request.caller)) is not None:
+        raise limit_refusal(excess)
 
 
 def _event_response(response: Response[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from pydantic import BaseModel
 
 from catalog import Lake, load_settings, open_lake
-from catalog.access import ROUTES, SIGNED_PREFIX, Caller, IdempotencyStore, PresignedUrls, Route
+from catalog.access import ROUTES, SIGNED_PREFIX, Caller, IdempotencyStore, PresignedUrls, Route, UsageMeter
 from catalog.core.logs import configure_logs
 from functions.api.problems import MEDIA_TYPE, Problem
 from functions.api.request import ApiRequest
@@ -83,6 +83,12 @@ def presigned_urls() -> PresignedUrls:
     return PresignedUrls(lake().settings)
 
 
+@cache
+def usage_meter() -> UsageMeter | None:
+    """None if nothing is limited."""
+    return UsageMeter(lake().settings) if lake().settings.limits_table else None
+
+
 def serve(
     key: str,
     success: Mapping[int, Mapping[str, type[BaseModel] | None]],
@@ -91,14 +97,14 @@ def serve(
     tag: str,
 ) -> Callable[[Handler], Handler]:
     """Declares the handler of a route. `success`: status -> media type -> model of its responses; `problems`: statuses
-    beyond 400, 500, 503 and, for a route that is not public, 401 and 404.
+    beyond 400, 500, 503 and, for a route that is not public, 401, 404 and 429.
 
     The docstring's first line is the operation's summary in OpenAPI, the rest its description.
     """
     route = _BY_KEY[key]
     rule = route.path.replace("{", "<").replace("+}", ">").replace("}", ">")
     responses: dict[int, Any] = {status: _documented(status, content) for status, content in success.items()}
-    for status in {400, 500, 503, *problems, *(() if route.public else (401, 404))}:
+    for status in {400, 500, 503, *problems, *(() if route.public else (401, 404, 429))}:
         responses[status] = {"description": "a problem", "content": {MEDIA_TYPE: {"model": Problem}}}
 
     def register(function: Handler) -> Handler:

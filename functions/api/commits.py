@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
+from urllib.parse import parse_qsl, unquote
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -74,6 +75,32 @@ def prove_commit(id: CommitId) -> Response[Any]:
     entry = timeline.commit(index).encode()
     proof = proof_file.write(replace(proof_file.read(timeline.proof(index)), extra=entry))
     return respond_cacheable(proof.decode(), TEXT, "private, no-cache")
+
+
+@serve("GET /tables/{t}/rows/{key}/proof", {200: {"text/plain": None}, 304: {}}, problems=(422,), tag="history")
+def prove_row(
+    t: Name,
+    key: Annotated[
+        str, Path(min_length=3, max_length=4096, description="the row's key, form-encoded: `id=4711`, `a=1&b=2`")
+    ],
+    at: Annotated[
+        str | None, Query(min_length=1, max_length=256, description="an index of the timeline or a time; default: now")
+    ] = None,
+    values: Annotated[bool, Query(description="whether the proof shows the row, and not only its digest")] = True,
+) -> Response[Any]:
+    """The proof that a table had a row of this key at a point in time, or had none: a c2sp.org/tlog-proof@v1 file.
+
+    It is verified offline with the public key, the table, the key and the point (`strandline proof verify`).
+    """
+    authorize(Level.READ, t)
+    try:
+        columns = parse_qsl(unquote(key), keep_blank_values=True, strict_parsing=True, max_num_fields=100)
+    except ValueError:
+        raise Invalid(f"{key!r} is not a key: write it as column=value, several joined by &") from None
+    if len(dict(columns)) != len(columns):
+        raise Invalid(f"{key!r} has a column twice")
+    proof = lake().prove_row(t, dict(columns), at, values=values)
+    return respond_cacheable(proof.write().decode(), TEXT, "private, no-cache")
 
 
 @serve("GET /snapshots", {200: {JSON: SnapshotList}}, tag="history")

@@ -15,6 +15,7 @@ from aws_lambda_powertools.event_handler import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog import LakeError
+from catalog.access import Excess
 from catalog.core.errors import KINDS, as_lake_error
 
 MEDIA_TYPE = "application/problem+json"
@@ -50,6 +51,12 @@ class Refusal(Exception):
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.status, self.kind, self.detail, self.headers = status, kind, detail, dict(headers or {})
+
+
+def limit_refusal(excess: Excess) -> Refusal:
+    """429, with the seconds after which the caller may try again."""
+    detail = f"{excess.reason}: try again in {excess.retry_after_s} s"
+    return Refusal(429, "too_many_requests", detail, {"Retry-After": str(excess.retry_after_s)})
 
 
 STATUSES: dict[str, int] = {kind.name: kind.http_status for kind in KINDS}

@@ -15,10 +15,11 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
 from catalog import LakeError, Unavailable, query_workers
-from catalog.access import Level
-from functions.api.app import JSON, caller, current_request, lake, respond, serve
+from catalog.access import Level, Measured
+from functions.api.app import JSON, caller, current_request, lake, respond, serve, usage_meter
 from functions.api.models import Elsewhere, QueryIn, QueryOut, QueryRows, SearchIn
 from functions.api.page_tokens import read_token, write_token
+from functions.api.problems import limit_refusal
 from functions.api.row_formats import ROWS_OUT, check_sendable, send_rows
 from functions.api.tables import authorize
 
@@ -31,9 +32,12 @@ ROWS = {200: ROWS_OUT, 202: {JSON: QueryOut}, 303: {JSON: Elsewhere}}
 SECONDS = 25.0
 """The time limit of a query: the function ends after 29 seconds, and the response has to be written."""
 RETRY_AFTER = "2"
+QUERY_ROUTE = "POST /query"
+SPARK_VCPUS, SPARK_START_S = 16, 60
+"""What a job is counted with: EMR Serverless's default workers, and the time until they run."""
 
 
-@serve("POST /query", ROWS, problems=(403, 406, 409, 413, 415, 422), tag="query")
+@serve(QUERY_ROUTE, ROWS, problems=(403, 406, 409, 413, 415, 422), tag="query")
 def run_query(query: QueryIn) -> Response[Any]:
     """Run one SELECT over one cut of the timeline; the receipt says which.
 
@@ -42,13 +46,13 @@ def run_query(query: QueryIn) -> Response[Any]:
     and why.
     """
     caller().require_role("run queries")
-    with _engine("datafusion", "queries"):
+    with _engine("datafusion", "queries"), _metered(query.engine) as (engine, measured):
         from catalog.query import Answer, EngineLimits, default_memory_budget
 
         idempotent = current_request().idempotent()
         result = _ask(
             query.sql,
-            engine=query.engine,
+            engine=engine,
             id=None if idempotent is None else idempotent.token[:32],
             parameters=query.parameters or None,
             as_of=query.as_of,
@@ -58,8 +62,10 @@ def run_query(query: QueryIn) -> Response[Any]:
             limits=EngineLimits(default_memory_budget(), SECONDS),
         )
         if isinstance(result, Answer):
+            measured.scanned_bytes = result.receipt.bytes
             check_sendable(result.schema)
             return send_rows(result.table(), more=False, receipt=result.receipt.as_dict())
+        measured.spark_vcpu_seconds = SPARK_VCPUS * (SPARK_START_S + result.estimate["seconds"].get("spark", 0.0))
         if result.status == "running" and query.wait:
             result = lake().queries.wait(result.id, query.wait, caller())
     return _rows(result.id, None) if result.status == "done" else _status(result, 202)
@@ -87,6 +93,22 @@ def cancel_query(id: QueryId) -> Response[Any]:
     with _engine("datafusion", "queries"):
         lake().queries.cancel(id, caller())
     return respond(None, 204)
+
+
+@contextmanager
+def _metered(engine: str) -> Iterator[tuple[str, Measured]]:
+    """Counts the query against the caller's limits; Refusal (429) beyond one. With nothing left for Spark, a query
+    that may choose runs here or not at all."""
+    meter = usage_meter()
+    if meter is None:
+        yield engine, Measured()
+        return
+    with meter.query(caller()) as (excess, usage, measured):
+        used_up = meter.spark_is_used_up(caller(), usage)
+        excess = excess or (used_up if engine == "spark" else None)
+        if excess is not None:
+            raise limit_refusal(excess)
+        yield "lambda" if used_up and engine == "auto" else engine, measured
 
 
 def _ask(sql: str, **options: Any) -> Answer | QueryStatus:

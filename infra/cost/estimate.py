@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,18 +15,19 @@ from infra.cost.workload import (
     API_REQUEST,
     COMMIT,
     DAYS,
-    EMPTY_JOB_VCPU_HOURS,
+    DUE,
     FIGURES,
     FILE,
-    GB_PER_VCPU,
     IMAGE_GB,
     KMS_PER_OBJECT_REQUEST,
     POLLS_A_MONTH,
     QUERY,
+    START_MINUTES,
     SWEEP,
     Unit,
     Workload,
 )
+from infra.job_workers import OVERHEAD
 
 MINUTES = {"minute": 1, "hour": 60, "day": 24 * 60}
 
@@ -47,8 +49,12 @@ class Inventory:
     memory_mb: dict[str, int]
     consumed_queues: int
     sweeps_a_month: float
-    jobs_a_month: float
-    """Job runs that schedules start, with or without work to do."""
+    due_jobs_a_month: float
+    """Events of the jobs' schedules. Each starts a run only if tables changed."""
+    run_vcpus: int
+    run_memory_gb: int
+    """Of a job run: its driver and one executor."""
+    fifo_queues: int
     secrets: int
     keys: int
     alarms: int
@@ -65,7 +71,13 @@ class Inventory:
             memory_mb={handler_of(function): int(function["MemorySize"]) for function in functions},
             consumed_queues=count["AWS::Lambda::EventSourceMapping"],
             sweeps_a_month=_runs(schedule for schedule in schedules if not _starts_job(schedule)),
-            jobs_a_month=_runs(schedule for schedule in schedules if _starts_job(schedule)),
+            due_jobs_a_month=_runs(schedule for schedule in schedules if _starts_job(schedule)),
+            **_run_size(body["Properties"] for body in resources if body["Type"] == "AWS::EMRServerless::Application"),
+            fifo_queues=sum(
+                body["Properties"].get("FifoQueue") is True and "RedrivePolicy" in body["Properties"]
+                for body in resources
+                if body["Type"] == "AWS::SQS::Queue"
+            ),
             secrets=count["AWS::SecretsManager::Secret"],
             keys=count["AWS::KMS::Key"],
             alarms=count["AWS::CloudWatch::Alarm"],
@@ -112,6 +124,7 @@ def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str,
         ("files", "ingest", FILE, workload.files_a_day * DAYS),
         ("commits", "sequencer", COMMIT, workload.commits_a_day * DAYS),
         ("sweeps", "sequencer", SWEEP, inventory.sweeps_a_month),
+        ("schedules of jobs", "starter", DUE, inventory.due_jobs_a_month),
         ("API requests", "api", API_REQUEST, workload.api_requests_a_day * DAYS),
         ("queries", "api", QUERY, workload.queries_a_day * DAYS),
     ]
@@ -125,22 +138,27 @@ def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str,
         yield "s3.write", times * unit.s3_writes, f"{kind} x {unit.s3_writes:g}"
         yield "s3.read", times * unit.s3_reads, f"{kind} x {unit.s3_reads:g}"
         yield "glue.request", times * unit.glue, f"{kind} x {unit.glue:g}"
-        yield "sqs.request", times * unit.sqs, f"{kind} x {unit.sqs:g}"
+        queue = "sqs.fifo_request" if function == "sequencer" and inventory.fifo_queues else "sqs.request"
+        yield queue, times * unit.sqs, f"{kind} x {unit.sqs:g}"
         yield "logs.gb", times * unit.log_kb / 1e6, f"{kind} x {unit.log_kb:g} KB"
-    yield "sqs.request", inventory.consumed_queues * POLLS_A_MONTH, "long polls of Lambda's event sources"
-    yield "scheduler.invocation", inventory.sweeps_a_month + inventory.jobs_a_month, "schedules"
+    standard = inventory.consumed_queues - inventory.fifo_queues
+    yield "sqs.request", standard * POLLS_A_MONTH, "long polls of Lambda's event sources"
+    yield "sqs.fifo_request", inventory.fifo_queues * POLLS_A_MONTH, "long polls of Lambda's event sources"
+    yield "scheduler.invocation", inventory.sweeps_a_month + inventory.due_jobs_a_month, "schedules"
     yield "events.event", workload.commits_a_day * DAYS, "announced commits"
     yield "api.request", (workload.api_requests_a_day + workload.queries_a_day) * DAYS, "API requests and queries"
     yield "cloudfront.request", workload.api_requests_a_day * DAYS * (inventory.distributions > 0), "timeline reads"
     yield "s3.gb_month", workload.gb_stored, "tables, media and the timeline"
-    hours = workload.job_vcpu_hours_a_day * DAYS + inventory.jobs_a_month * EMPTY_JOB_VCPU_HOURS
-    yield "emr.vcpu_hour", hours, "jobs, and the start of those that schedules run"
-    yield "emr.gb_hour", hours * GB_PER_VCPU, f"jobs, {GB_PER_VCPU} GB for each vCPU"
+    runs = inventory.due_jobs_a_month * (workload.files_a_day > 0)  # an idle lake's tables do not change
+    hours = workload.job_vcpu_hours_a_day * DAYS + runs * inventory.run_vcpus * START_MINUTES / 60
+    per_vcpu = inventory.run_memory_gb / inventory.run_vcpus if inventory.run_vcpus else 0
+    yield "emr.vcpu_hour", hours, f"jobs, and {START_MINUTES} minutes of each start with {inventory.run_vcpus} vCPU"
+    yield "emr.gb_hour", hours * per_vcpu, f"jobs, {per_vcpu:g} GB for each vCPU"
     yield "secrets.secret_month", inventory.secrets, "the timeline's signing key"
-    yield "kms.key_month", inventory.keys, "encryption keys"
+    yield "kms.key_month", inventory.keys, "keys of encryption and signing"
     yield "cloudwatch.alarm_month", inventory.alarms, "alarms"
     yield "cloudwatch.dashboard_month", max(0, inventory.dashboards - 3), "dashboards"
-    yield "ecr.gb_month", len(inventory.memory_mb) * IMAGE_GB, "function images"
+    yield "ecr.gb_month", len(inventory.memory_mb) * IMAGE_GB, "images"
 
 
 def _runs(schedules: Iterable[dict[str, Any]]) -> float:
@@ -149,4 +167,14 @@ def _runs(schedules: Iterable[dict[str, Any]]) -> float:
 
 
 def _starts_job(schedule: dict[str, Any]) -> bool:
-    return "emrserverless" in json.dumps(schedule["Target"]["Arn"]).lower()
+    return "starter" in json.dumps(schedule["Target"]["Arn"]).lower()
+
+
+def _run_size(applications: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """The vCPUs and the memory of a driver and an executor, as the application's Spark settings have them."""
+    for application in applications:
+        conf = application["RuntimeConfiguration"][0]["Properties"]
+        vcpus = sum(int(conf[f"spark.{role}.cores"]) for role in ("driver", "executor"))
+        heaps = [int(conf[f"spark.{role}.memory"].removesuffix("g")) for role in ("driver", "executor")]
+        return {"run_vcpus": vcpus, "run_memory_gb": sum(math.ceil(heap * (1 + OVERHEAD)) for heap in heaps)}
+    return {"run_vcpus": 0, "run_memory_gb": 0}

@@ -57,11 +57,12 @@ QUERY = Unit(seconds=1.0, s3_reads=20, glue=2, log_kb=1)
 
 # Lambda always has five long polls of 20 seconds open on each queue of an event source mapping.
 POLLS_A_MONTH = 5 * 3 * 60 * 24 * DAYS
-GB_PER_VCPU = 4
 # The metrics that the functions emit when there is work: eight of ingestion, three of the sequencer.
 FIGURES = 11
 # With a bucket key S3 makes one KMS request for many objects.
 KMS_PER_OBJECT_REQUEST = 0.01
-# A scheduled job run without work: a driver and an executor of 2 vCPU each, for three minutes.
-EMPTY_JOB_VCPU_HOURS = 2 * 2 * 3 / 60
+# A schedule of a job: the starter lists databases and tables, reads its last start and EMR's record of it.
+DUE = Unit(seconds=0.5, s3_reads=1, glue=8, sqs=0, log_kb=1)
+# What a run takes before and after its work: EMR bills its workers from their start.
+START_MINUTES = 3
 IMAGE_GB = 0.5

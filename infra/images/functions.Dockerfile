@@ -1,13 +1,15 @@
-# One image recipe for every function; EXTRA picks the dependencies (see [project.optional-dependencies]).
-FROM public.ecr.aws/lambda/python:3.12-arm64 AS build
+# One image recipe for every function; EXTRA picks the packages: requirements/images/<EXTRA>.lock, which `make lock`
+# resolves for this Python and architecture, from wheels only: the base has no compiler.
+# BASE with a digest (name@sha256:…) pins the base: `function_base` of the stage in cdk.json.
+ARG BASE=public.ecr.aws/lambda/python:3.12-x86_64
+FROM ${BASE} AS build
 ARG EXTRA
 WORKDIR /build
-COPY pyproject.toml README.md requirements/all.lock ./
-RUN pip install --no-cache-dir uv==0.13.7 \
- && uv pip compile pyproject.toml --extra "$EXTRA" --constraint all.lock --generate-hashes -q -o image.lock \
- && uv pip install --no-cache --require-hashes --compile-bytecode --target /packages -r image.lock
+COPY requirements/setup.lock requirements/images/${EXTRA}.lock ./
+RUN python -m pip install --no-cache-dir --require-hashes -r setup.lock \
+ && uv pip install --no-cache --require-hashes --only-binary :all: --compile-bytecode --target /packages -r ${EXTRA}.lock
 
-FROM public.ecr.aws/lambda/python:3.12-arm64
+FROM ${BASE}
 COPY --from=build /packages ${LAMBDA_TASK_ROOT}
 COPY catalog ${LAMBDA_TASK_ROOT}/catalog
 COPY functions ${LAMBDA_TASK_ROOT}/functions

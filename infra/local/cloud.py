@@ -78,7 +78,8 @@ class EmbeddedCloud:
                 service.start()
                 self._undo.append(service.stop)
             self._undo.append(self.jobs.stop)
-            deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.url})
+            deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.address})
+            self.gateway.stand_for_pool()
             # Last, so that no function receives messages before every stack is deployed.
             self.mappings.start()
             self._undo.append(self.mappings.stop)
@@ -116,7 +117,7 @@ class EmbeddedCloud:
 
     def addresses(self) -> dict[str, str]:
         """The URLs of the AWS endpoint, the gateway and the issuer, and `api`, the lake's API if it is deployed."""
-        urls = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.url}
+        urls = {"aws": self.endpoint.url, "http": self.gateway.url, "issuer": self.gateway.issuer.address}
         for api_id in resources(self.endpoint, "AWS::ApiGatewayV2::Api").values():
             urls["api"] = self.gateway.url_of(api_id)
         return urls

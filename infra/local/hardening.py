@@ -29,6 +29,8 @@ from moto.s3.models import FakeBucket, FakeKey
 from moto.s3.responses import S3Response
 
 from infra.local.awslambda.functions import patch_functions
+from infra.local.gateway.discovery import patch_authorizers
+from infra.local.kms import patch_keys
 from infra.local.sqs.queues import patch_queues
 
 _glue_updates = threading.Lock()
@@ -46,6 +48,8 @@ def harden_moto() -> None:
     _reject_notifications_to_fifo_queues()
     patch_queues()
     patch_functions()
+    patch_authorizers()
+    patch_keys()
     _cache_botocore_models()
     _read_objects_without_copying()
 

@@ -64,9 +64,14 @@ def required_actions(request: Request, endpoint: Endpoint) -> Iterator[Requested
             for bus in request.subjects:
                 name = bus.rpartition("/")[2]
                 yield RequestedAction(f"events:{request.action}", _arn(endpoint, "events", f"event-bus/{name}"))
+        case "dynamodb":
+            (table,) = request.subjects
+            yield RequestedAction(f"dynamodb:{request.action}", _arn(endpoint, "dynamodb", f"table/{table}"))
         case "emr-serverless":
             verb = {"POST": "StartJobRun", "GET": "GetJobRun", "DELETE": "CancelJobRun"}[request.method]
-            yield RequestedAction(f"emr-serverless:{verb}", _arn(endpoint, "emr-serverless", request.path))
+            # A run is started in an application; only once it exists it is a resource of its own.
+            path = request.path.removesuffix("/jobruns")
+            yield RequestedAction(f"emr-serverless:{verb}", _arn(endpoint, "emr-serverless", path))
         case other:
             yield RequestedAction(f"{other}:{request.action}", "unknown service: add it to infra/local/permissions.py")
 

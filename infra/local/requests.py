@@ -87,11 +87,11 @@ def _subjects(environ: dict[str, Any], query: str) -> tuple[str, ...]:
         return (unquote(source).lstrip("/"),)
     if environ.get("HTTP_X_AMZ_TARGET"):
         try:
-            return tuple(_resource_names(json.loads(_body(environ))))
+            return tuple(_resource_names(json.loads(peek_body(environ))))
         except ValueError:
             return ()
     if environ["REQUEST_METHOD"] == "POST" and query.split("=")[0] == "delete":
-        return tuple(re.findall("<Key>(.*?)</Key>", _body(environ).decode(errors="replace")))
+        return tuple(re.findall("<Key>(.*?)</Key>", peek_body(environ).decode(errors="replace")))
     return ()
 
 
@@ -104,7 +104,8 @@ def _resource_names(body: dict[str, Any]) -> list[str]:
     return names
 
 
-def _body(environ: dict[str, Any]) -> bytes:
+def peek_body(environ: dict[str, Any]) -> bytes:
+    """The request's body, which stays readable for the application."""
     body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = BytesIO(body)
     return body

@@ -1,6 +1,7 @@
 """The AWS API of the embedded cloud: moto in server mode, with a request log, fault injection and serialised S3 writes.
 
-Patches no client and listens on loopback only. `hardening` patches moto where it is more lenient than AWS.
+Patches no client and listens on loopback only. A job reaches only what it reaches on AWS (`network`). `hardening`
+patches moto where it is more lenient than AWS.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 
+from infra.local.account import answer
 from infra.local.endpoint import Endpoint
 from infra.local.faults import FaultPlan, Refused
 from infra.local.formation import install_types
@@ -22,7 +24,8 @@ from infra.local.formation.types import OPAQUE, TYPES
 from infra.local.hardening import harden_moto
 from infra.local.latency import Latency
 from infra.local.listener import Handler, Listener
-from infra.local.requests import Request, RequestLog
+from infra.local.network import reaches
+from infra.local.requests import Request, RequestLog, peek_body
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -84,10 +87,16 @@ class ApiServer:
         if path.startswith(CONTROL_PATH):
             return self._serve_control(path.removeprefix(CONTROL_PATH), start_response)
         request = Request.from_environ(environ)
+        if not reaches(request.principal, request.service):
+            self.log.add(request, 0)
+            raise ConnectionResetError(f"{request.principal} cannot reach {request.service} without a VPC")
         with self.latency.added(request) if self.latency else nullcontext():
             return self._answer(request, environ, start_response)
 
     def _answer(self, request: Request, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if request.service in ("lambda", "servicequotas") and (known := answer(request, peek_body(environ))):
+            self.log.add(request, 200)
+            return _json_response(known, "200 OK", start_response)
         fault = self.faults.take(request)
         try:
             if fault and fault.when == "before":
@@ -104,10 +113,7 @@ class ApiServer:
 
     def _serve_control(self, name: str, start_response: StartResponse) -> Iterable[bytes]:
         document = self.control(name) if self.control else None
-        body = json.dumps(document).encode()
-        status = "404 Not Found" if document is None else "200 OK"
-        start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return [body]
+        return _json_response(document, "404 Not Found" if document is None else "200 OK", start_response)
 
     def _write_lock(self, request: Request) -> AbstractContextManager[Any]:
         """Serialises S3 writes: moto checks If-None-Match and If-Match, then stores, so two threads could both win."""
@@ -121,3 +127,9 @@ class ApiServer:
             return start_response(status, *arguments)
 
         return record
+
+
+def _json_response(document: Any, status: str, start_response: StartResponse) -> Iterable[bytes]:
+    body = json.dumps(document).encode()
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -51,7 +52,9 @@ class ApiStack(Stack):
         self._stage = stage
         self._storage, self._compute, self._jobs = storage, compute, jobs
         identity = identity_of(self, stage)
+        self._usage = self._usage_table()
         self._function = self._api_function()
+        self._public = self._public_function()
         self.api = apigateway.CfnApi(self, "Api", name=stage.resource("api"), protocol_type="HTTP")
         authorizer = apigateway.CfnAuthorizer(
             self,
@@ -64,7 +67,9 @@ class ApiStack(Stack):
                 issuer=identity.issuer, audience=[identity.audience]
             ),
         )
-        self._routes(self._integration(), authorizer)
+        self._routes(
+            self._integration("Integration", self._function), self._integration("Public", self._public), authorizer
+        )
         deployment_stage = self._deployment()
         CfnOutput(self, "Endpoint", value=self.api.attr_api_endpoint)
         if stage.api_domain is not None and stage.api_certificate is not None:
@@ -82,6 +87,8 @@ class ApiStack(Stack):
                 variable_of("jobs_application"): self._jobs.application.attr_application_id,
                 variable_of("jobs_role"): self._jobs.role.role_arn,
                 variable_of("role_prefix"): self._stage.role_prefix,
+                variable_of("limits_table"): self._usage.table_name,
+                variable_of("limits"): json.dumps(self._stage.limits, sort_keys=True),
                 variable_of("principals"): json.dumps(self._stage.principals, sort_keys=True),
             },
             timeout=Duration.seconds(TIMEOUT_S),
@@ -111,6 +118,7 @@ class ApiStack(Stack):
             # Deletes a cancelled query's rows, and a rule that was removed.
             delete=(s3_layout.TABLES, s3_layout.QUERIES, s3_layout.RULES),
         )
+        self._usage.grant(function, "dynamodb:UpdateItem")
         self._grant_query_jobs(function)
         moved = self._compute.moved.queue
         moved.grant_send_messages(function)
@@ -118,6 +126,40 @@ class ApiStack(Stack):
         write_glue = ("glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
         grant_catalog(function, self, *READ_GLUE, *write_glue)
         return api
+
+    def _usage_table(self) -> dynamodb.Table:
+        """Counts what each caller uses, an item for each caller and hour, which expires by itself."""
+        return dynamodb.Table(
+            self,
+            "Usage",
+            table_name=self._stage.resource("usage"),
+            partition_key=dynamodb.Attribute(name="caller", type=dynamodb.AttributeType.STRING),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            time_to_live_attribute="expires",
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+
+    def _public_function(self) -> LakeFunction:
+        """Serves the public routes: queries cannot keep them waiting. It may read the timeline and nothing else."""
+        public = LakeFunction(
+            self,
+            "PublicFunction",
+            stage=self._stage,
+            name="public",
+            extra="api",
+            environment=self._compute.settings(),
+            timeout=Duration.seconds(TIMEOUT_S),
+            memory_mb=512,
+            concurrency=None,
+            key=self._storage.key,
+        )
+        grant_objects(
+            public.function,
+            self._storage.bucket,
+            self._storage.key,
+            read=(s3_layout.TIMELINE, s3_layout.TIMELINE_STORE),
+        )
+        return public
 
     def _grant_query_jobs(self, function: iam.IGrantable) -> None:
         """Allows starting, reading and cancelling job runs of the lake's application, with the lake's job role."""
@@ -136,8 +178,8 @@ class ApiStack(Stack):
         ):
             function.grant_principal.add_to_principal_policy(statement)
 
-    def _integration(self) -> apigateway.CfnIntegration:
-        function = self._function.function
+    def _integration(self, id: str, served_by: LakeFunction) -> apigateway.CfnIntegration:
+        function = served_by.function
         function.add_permission(
             "Gateway",
             principal=iam.ServicePrincipal("apigateway.amazonaws.com"),
@@ -145,7 +187,7 @@ class ApiStack(Stack):
         )
         return apigateway.CfnIntegration(
             self,
-            "Integration",
+            id,
             api_id=self.api.ref,
             integration_type="AWS_PROXY",
             integration_uri=function.function_arn,
@@ -153,7 +195,12 @@ class ApiStack(Stack):
             timeout_in_millis=TIMEOUT_S * 1000,
         )
 
-    def _routes(self, integration: apigateway.CfnIntegration, authorizer: apigateway.CfnAuthorizer) -> None:
+    def _routes(
+        self,
+        integration: apigateway.CfnIntegration,
+        public: apigateway.CfnIntegration,
+        authorizer: apigateway.CfnAuthorizer,
+    ) -> None:
         target = f"integrations/{integration.ref}"
         api_id = self.api.ref
         for route in ROUTES:
@@ -163,7 +210,7 @@ class ApiStack(Stack):
                 construct_id,
                 api_id=api_id,
                 route_key=route.key,
-                target=target,
+                target=f"integrations/{public.ref}" if route.public else target,
                 authorization_type=None if route.public else "JWT",
                 authorizer_id=None if route.public else authorizer.ref,
             )

@@ -52,7 +52,7 @@ class ComputeStack(Stack):
             "stage": self._stage.name,
             "bucket": self._storage.bucket.bucket_name,
             "origin": self._stage.origin,
-            "signer": f"secret:{self._storage.signing_key.secret_arn}",
+            "signer": self._storage.signer.setting,
             "moved_queue_url": self.moved.queue.queue_url,
             "landed_queue_url": self._storage.landed.queue.queue_url,
             "event_bus": self.bus.event_bus_name,
@@ -103,12 +103,9 @@ class ComputeStack(Stack):
         )
         for queue in (self.moved.queue, self.moved.dead_letters):
             queue.grant_send_messages(sequencer.function)
-        # Not `grant_read`: it would add this role to the key's policy, which is in the storage stack.
-        sequencer.function.add_to_role_policy(
-            iam.PolicyStatement(
-                actions=["secretsmanager:GetSecretValue"], resources=[self._storage.signing_key.secret_arn]
-            )
-        )
+        # Not the key's `grant`: it would add this role to the key's policy, which is in the storage stack.
+        signer = self._storage.signer
+        sequencer.function.add_to_role_policy(iam.PolicyStatement(actions=list(signer.actions), resources=[signer.arn]))
         self.bus.grant_put_events_to(sequencer.function)
         grant_catalog(sequencer.function, self, *READ_GLUE, "glue:UpdateTable")
 
@@ -139,7 +136,14 @@ class ComputeStack(Stack):
             ingest.function,
             self._storage.bucket,
             self._storage.key,
-            read=(s3_layout.LANDING, s3_layout.TABLES, s3_layout.TRANSACTIONS, s3_layout.RULES, s3_layout.INGESTED),
+            read=(
+                s3_layout.LANDING,
+                s3_layout.TABLES,
+                s3_layout.TRANSACTIONS,
+                s3_layout.RULES,
+                s3_layout.INGESTED,
+                s3_layout.MESSAGES,
+            ),
             versions=(s3_layout.LANDING,),  # the object version that the event names
             # A writer that meets an undecided transaction completes or aborts it; one that loses the compare-and-swap
             # deletes the files that it wrote.

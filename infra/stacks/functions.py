@@ -7,6 +7,7 @@ from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from catalog.core.settings import variable_of
@@ -27,7 +28,8 @@ class LakeFunction(Construct):
     """Runs `functions/<name>.py` with its own role and log group. `extra` is the pyproject extra its image installs.
 
     `concurrency` is its reserved concurrency; None where something else limits it (see UNRESERVED in infra/reasons.py).
-    `key` encrypts its environment variables, which hold names but no secrets.
+    `key` encrypts its environment variables, which hold names but no secrets. `dead_letters` gets the events of
+    asynchronous invocations that Lambda gave up.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class LakeFunction(Construct):
         memory_mb: int,
         concurrency: int | None,
         key: kms.IKey | None,
+        dead_letters: sqs.IQueue | None = None,
     ) -> None:
         super().__init__(scope, id)
         function_name = stage.resource(name)
@@ -56,12 +59,12 @@ class LakeFunction(Construct):
             code=lambda_.DockerImageCode.from_image_asset(
                 str(ROOT),
                 file="infra/images/functions.Dockerfile",
-                build_args={"EXTRA": extra},
+                build_args={"EXTRA": extra, **({"BASE": stage.function_base} if stage.function_base else {})},
                 cmd=[f"functions.{name}.handler"],
                 exclude=image_content("functions"),
-                platform=ecr_assets.Platform.LINUX_ARM64,
+                platform=ecr_assets.Platform.LINUX_AMD64,
             ),
-            architecture=lambda_.Architecture.ARM_64,
+            architecture=lambda_.Architecture.X86_64,
             role=role,
             log_group=log,
             timeout=timeout,
@@ -69,5 +72,6 @@ class LakeFunction(Construct):
             reserved_concurrent_executions=concurrency,
             environment={**environment, variable_of("function"): name},
             environment_encryption=key,
+            dead_letter_queue=dead_letters,
             tracing=lambda_.Tracing.ACTIVE if stage.tracing else lambda_.Tracing.DISABLED,
         )

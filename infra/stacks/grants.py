@@ -50,6 +50,20 @@ def grant_catalog(role: iam.IGrantable, stack: Stack, *actions: str) -> None:
     role.grant_principal.add_to_principal_policy(iam.PolicyStatement(actions=list(actions), resources=arns))
 
 
+def grant_job_runs(role: iam.IGrantable, application_arn: str, job_role_arn: str) -> None:
+    """Allows starting and reading job runs of the lake's application, with the lake's job role."""
+    for statement in (
+        iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[application_arn]),
+        iam.PolicyStatement(actions=["emr-serverless:GetJobRun"], resources=[f"{application_arn}/jobruns/*"]),
+        iam.PolicyStatement(
+            actions=["iam:PassRole"],
+            resources=[job_role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+        ),
+    ):
+        role.grant_principal.add_to_principal_policy(statement)
+
+
 def _allow(role: iam.IGrantable, bucket: s3.IBucket, actions: list[str], prefixes: Iterable[str]) -> None:
     arns = [bucket.arn_for_objects(f"{prefix}*") for prefix in prefixes]
     if arns:

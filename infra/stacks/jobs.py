@@ -1,13 +1,14 @@
-"""The Spark jobs: one EMR Serverless application that costs nothing while idle, its role, and its schedules.
+"""The Spark jobs: one EMR Serverless application that costs nothing while idle, its role, its schedules and starter.
 
 CDK deploys the schedules; the embedded cloud runs the same ones.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
-from aws_cdk import Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
@@ -20,16 +21,16 @@ from catalog.core import s3_layout
 from catalog.core.settings import variable_of
 from infra.job_workers import maximum_capacity, spark_conf
 from infra.stacks.compute import DELIVERY, ComputeStack
-from infra.stacks.functions import image_content
-from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
+from infra.stacks.functions import LakeFunction, image_content
+from infra.stacks.grants import READ_GLUE, grant_catalog, grant_job_runs, grant_objects
 from infra.stacks.queues import dead_letters
 from infra.stacks.storage import StorageStack
 from infra.stage import ROOT, Stage
 from spark_jobs.releases import EMR_ICEBERG_JAR, RELEASE_LABEL
 
-CODE = "local:///opt/strandline/spark_jobs"
+INTERPRETER = "/opt/strandline/venv/bin/python"
+"""The image's own Python, with the lake's packages (infra/images/jobs.Dockerfile)."""
 UNFINISHED = ("FAILED", "CANCELLED")
-START_JOB_RUN = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class JobSchedule:
     arguments: tuple[str, ...] = ()
     timeout_minutes: int = 120
     also: str = ""
+    databases: tuple[str, ...] = ()
+    """Those whose tables it reads; none: all. It is not started while they have not changed."""
 
     @property
     def name(self) -> str:
@@ -51,7 +54,7 @@ class JobSchedule:
 
 
 SCHEDULES = (
-    JobSchedule("medallion", "cron(7 * * * ? *)"),
+    JobSchedule("medallion", "cron(7 * * * ? *)", databases=("bronze",)),
     JobSchedule("compact", "cron(30 2 * * ? *)", timeout_minutes=360),
     JobSchedule("expire", "cron(30 4 * * ? *)"),
     JobSchedule("vectors", "cron(0 5 * * ? *)"),
@@ -74,22 +77,29 @@ class JobsStack(Stack):
     def _application(self) -> emr.CfnApplication:
         """Has no pre-initialized capacity, and stops 15 minutes after the last job run.
 
-        EMR Serverless pulls the image itself, so the ECR repository's policy must allow emr-serverless.amazonaws.com.
-        For the CDK's asset repository that is set once, when the account is bootstrapped (docs/guide/jobs.md).
+        EMR Serverless pulls the image itself; the asset repository's policy, of `cdk bootstrap`, allows it.
         """
         image = ecr_assets.DockerImageAsset(
             self,
             "Image",
             directory=str(ROOT),
             file="infra/images/jobs.Dockerfile",
-            build_args={"RELEASE": RELEASE_LABEL},
+            build_args={"RELEASE": RELEASE_LABEL, **({"BASE": base} if (base := self._stage.job_base) else {})},
             exclude=image_content("spark_jobs"),
-            platform=ecr_assets.Platform.LINUX_ARM64,
+            platform=ecr_assets.Platform.LINUX_AMD64,
         )
+        # Without a VPC a job reaches S3, Glue, KMS, STS, Secrets Manager and a few more, but not SQS
+        # (docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html).
+        settings = {
+            **self._compute.settings(),
+            variable_of("region"): self.region,
+            variable_of("send_requests"): "s3",
+            **dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), INTERPRETER),
+        }
         variables = {
             f"spark.{scope}.{name}": value
             # EMR sets no region in a custom image, neither for the driver nor for its executors.
-            for name, value in {**self._compute.settings(), variable_of("region"): self.region}.items()
+            for name, value in settings.items()
             for scope in ("emr-serverless.driverEnv", "executorEnv")
         }
         properties = {
@@ -109,7 +119,7 @@ class JobsStack(Stack):
             name=self._stage.resource("jobs"),
             release_label=RELEASE_LABEL,
             type="SPARK",
-            architecture="ARM64",
+            architecture="X86_64",
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=15
@@ -127,7 +137,7 @@ class JobsStack(Stack):
         )
 
     def _role(self) -> iam.Role:
-        """Job runs read and write tables, notify the sequencer and write reports; they only read the timeline."""
+        """Job runs read and write tables, reports, and requests to the sequencer; they only read the timeline."""
         role = iam.Role(
             self,
             "JobRole",
@@ -141,6 +151,7 @@ class JobsStack(Stack):
             s3_layout.JOBS,
             s3_layout.VECTORS,
             s3_layout.QUERIES,
+            s3_layout.MESSAGES,
         )
         grant_objects(
             role,
@@ -152,7 +163,6 @@ class JobsStack(Stack):
             # Files that compaction replaced, unused versions of vector tables, rows of a cancelled query.
             delete=(s3_layout.TABLES, s3_layout.VECTORS, s3_layout.QUERIES),
         )
-        self._compute.moved.queue.grant_send_messages(role)
         grant_catalog(role, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable", "glue:CreateDatabase")
         return role
 
@@ -176,30 +186,47 @@ class JobsStack(Stack):
             targets=[targets.SqsQueue(failed)],
         )
 
+    def _starter(self) -> LakeFunction:
+        """Starts the jobs that are due and have something to do (catalog/core/job_starts.py)."""
+        starter = LakeFunction(
+            self,
+            "Starter",
+            stage=self._stage,
+            name="starter",
+            extra="timeline",  # the sequencer's image
+            environment={
+                **self._compute.settings(),
+                variable_of("jobs_application"): self.application.attr_application_id,
+                variable_of("jobs_role"): self.role.role_arn,
+            },
+            timeout=Duration.minutes(1),
+            memory_mb=512,
+            concurrency=None,
+            key=self._storage.key,
+            # A schedule invokes it asynchronously: an event that Lambda gave up is kept.
+            dead_letters=self._compute.undelivered,
+        )
+        starts = f"{s3_layout.JOBS}starts/"
+        grant_objects(starter.function, self._storage.bucket, self._storage.key, read=(starts,), put=(starts,))
+        grant_catalog(starter.function, self, *READ_GLUE)
+        grant_job_runs(starter.function, self.application.attr_arn, self.role.role_arn)
+        return starter
+
     def _schedules(self) -> None:
+        starter = self._starter().function
         schedule_role = iam.Role(self, "ScheduleRole", assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"))
         schedule_role.add_to_policy(
-            iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[self.application.attr_arn])
-        )
-        schedule_role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["iam:PassRole"],
-                resources=[self.role.role_arn],
-                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
-            )
+            iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[starter.function_arn])
         )
         self._compute.undelivered.grant_send_messages(schedule_role)
         for schedule in SCHEDULES:
-            arguments = ["--run-id", "<aws.scheduler.execution-id>", *schedule.arguments]
-            request = {
-                "ApplicationId": self.application.attr_application_id,
-                "ExecutionRoleArn": self.role.role_arn,
-                "ClientToken": "<aws.scheduler.execution-id>",  # a retried delivery starts no second run
-                "Name": schedule.job,
-                "ExecutionTimeoutMinutes": schedule.timeout_minutes,
-                "JobDriver": {
-                    "SparkSubmit": {"EntryPoint": f"{CODE}/{schedule.job}.py", "EntryPointArguments": arguments}
-                },
+            due = {
+                "schedule": schedule.name,
+                "job": schedule.job,
+                "arguments": schedule.arguments,
+                "timeout_minutes": schedule.timeout_minutes,
+                "databases": schedule.databases,
+                "execution_id": "<aws.scheduler.execution-id>",
             }
             scheduler.CfnSchedule(
                 self,
@@ -209,9 +236,9 @@ class JobsStack(Stack):
                 state="ENABLED" if self._stage.run_jobs else "DISABLED",
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
                 target=scheduler.CfnSchedule.TargetProperty(
-                    arn=START_JOB_RUN,
+                    arn=starter.function_arn,
                     role_arn=schedule_role.role_arn,
-                    input=self.to_json_string(request),
+                    input=json.dumps(due),
                     retry_policy=DELIVERY,
                     dead_letter_config=self._compute.dead_letter_config(),
                 ),

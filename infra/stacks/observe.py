@@ -20,7 +20,7 @@ from infra.stacks.encryption import PUBLISHERS
 from infra.stacks.replica import REPLICATION_RULE, bucket_name
 from infra.stage import Stage
 
-FUNCTIONS = ("ingest", "sequencer", "api")
+FUNCTIONS = ("ingest", "sequencer", "api", "public", "starter")
 # A burst is throttled for a moment, and retried; one that lasts needs a larger quota.
 THROTTLES = 50
 REPLICATION_LAG_S = 3600

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
@@ -21,6 +23,15 @@ from infra.stage import Stage
 LAYERS = ("bronze", "silver", "gold", "system")
 
 
+@dataclass(frozen=True)
+class Signer:
+    """The key that signs checkpoints: its name in the settings, and what its user needs."""
+
+    setting: str
+    actions: tuple[str, ...]
+    arn: str
+
+
 class StorageStack(Stack):
     def __init__(self, scope: Construct, id: str, *, stage: Stage) -> None:
         super().__init__(scope, id, termination_protection=stage.retain_data)
@@ -34,7 +45,7 @@ class StorageStack(Stack):
         self.access_logs = self._log_bucket()
         self.bucket = self._lake_bucket()
         self._notify_landed_files()
-        self.signing_key = self._signing_key(stage)
+        self.signer = self._signer(stage)
         self._databases()
         if stage.replica_region:
             replicate(self, self.bucket, self.key, stage)
@@ -82,6 +93,7 @@ class StorageStack(Stack):
                 s3.LifecycleRule(noncurrent_version_expiration=Duration.days(30), expired_object_delete_marker=True),
                 s3.LifecycleRule(prefix=s3_layout.REQUESTS, expiration=Duration.days(s3_layout.REQUEST_DAYS)),
                 s3.LifecycleRule(prefix=s3_layout.RESULTS, expiration=Duration.days(1)),
+                s3.LifecycleRule(prefix=s3_layout.MESSAGES, expiration=Duration.days(1)),
                 s3.LifecycleRule(prefix=s3_layout.HISTORY, expiration=Duration.days(90)),
                 s3.LifecycleRule(
                     prefix=f"{s3_layout.JOBS}logs/", expiration=Duration.days(self._stage.log_retention_days)
@@ -121,8 +133,9 @@ class StorageStack(Stack):
         )
 
     def _notify_landed_files(self) -> None:
-        """Sends S3 event notifications for landed files to the queue, as a property of the bucket.
+        """Sends S3 event notifications for landed files, and for requests of jobs, to the queue.
 
+        A property of the bucket.
         The CDK's `add_event_notification` would deploy a custom resource: one more function to run, pay and trust.
         The property needs the queue's policy to exist first, hence the dependency.
         """
@@ -148,17 +161,31 @@ class StorageStack(Stack):
                     queue=self.landed.queue.queue_arn,
                     filter=s3.CfnBucket.NotificationFilterProperty(
                         s3_key=s3.CfnBucket.S3KeyFilterProperty(
-                            rules=[s3.CfnBucket.FilterRuleProperty(name="prefix", value=s3_layout.LANDING)]
+                            rules=[s3.CfnBucket.FilterRuleProperty(name="prefix", value=prefix)]
                         )
                     ),
                 )
+                for prefix in (s3_layout.LANDING, s3_layout.MESSAGES)
             ]
         )
         policy = self.landed.queue.node.find_child("Policy").node.default_child
         bucket.node.add_dependency(policy)
 
-    def _signing_key(self, stage: Stage) -> secretsmanager.Secret:
-        return secretsmanager.Secret(
+    def _signer(self, stage: Stage) -> Signer:
+        """The key that signs checkpoints. Only the sequencer may use it; a key in KMS nobody can read."""
+        if stage.signing == "kms":
+            key = kms.Key(
+                self,
+                "Signer",
+                alias=f"alias/{stage.resource('signing')}",
+                description=f"Signs the timeline's checkpoints ({stage.name})",
+                key_spec=kms.KeySpec.ECC_NIST_EDWARDS25519,
+                key_usage=kms.KeyUsage.SIGN_VERIFY,
+                pending_window=Duration.days(30),
+                removal_policy=self._removal,
+            )
+            return Signer(f"kms:{key.key_arn}", ("kms:Sign", "kms:GetPublicKey"), key.key_arn)
+        secret = secretsmanager.Secret(
             self,
             "SigningKey",
             secret_name=stage.resource("signing-key"),
@@ -167,6 +194,7 @@ class StorageStack(Stack):
             encryption_key=self.key,
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
         )
+        return Signer(f"secret:{secret.secret_arn}", ("secretsmanager:GetSecretValue",), secret.secret_arn)
 
     def _databases(self) -> None:
         for layer in LAYERS:

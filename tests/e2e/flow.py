@@ -51,4 +51,4 @@ def call_api(cloud: EmbeddedCloud) -> None:
             "the upsert in the timeline",
         )
         assert b"tlog-proof" in api.proof(commits[0]["index"])
-        assert list(api.changes(OVER_HTTP)) and api.openapi() and api.metrics()
+        assert list(api.changes(OVER_HTTP)) and api.openapi() and api.metrics() and api.checkpoint()

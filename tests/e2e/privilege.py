@@ -19,12 +19,16 @@ WRITES = {
     "ingest": TABLES | {s3_layout.QUARANTINE, s3_layout.RULES, s3_layout.INGESTED, s3_layout.MEDIA},
     "api": TABLES
     | {s3_layout.LANDING, s3_layout.REQUESTS, s3_layout.RESULTS, s3_layout.QUERIES, s3_layout.HISTORY, s3_layout.RULES},
-    "job": TABLES | {s3_layout.JOBS, s3_layout.VECTORS, s3_layout.QUERIES, s3_layout.HISTORY},
+    "public": set[str](),
+    "starter": set[str](),
+    "job": TABLES | {s3_layout.JOBS, s3_layout.VECTORS, s3_layout.QUERIES, s3_layout.HISTORY, s3_layout.MESSAGES},
 }
 DELETES = {
     "sequencer": TIMELINE | {s3_layout.TABLES, s3_layout.TRANSACTIONS},
     "ingest": {s3_layout.TABLES},
     "api": {s3_layout.TABLES, s3_layout.QUERIES, s3_layout.RULES},
+    "public": set[str](),
+    "starter": set[str](),
     "job": {s3_layout.TABLES, s3_layout.VECTORS, s3_layout.QUERIES},
 }
 EVERYWHERE = {value for name, value in vars(s3_layout).items() if name.isupper()} | {"elsewhere/", ""}

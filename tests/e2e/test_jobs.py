@@ -27,7 +27,7 @@ from infra.local.cloud import EmbeddedCloud
 from infra.stage import ROOT
 from strandline.client import ARROW, Client, Problem
 from tests.e2e.flow import lake_of
-from tests.e2e.privilege import asked_by, excesses, job_role
+from tests.e2e.privilege import asked_by, excesses, function_roles, job_role
 from tests.waiting import wait_until
 from tests.worlds.query import rows_of
 
@@ -301,6 +301,14 @@ def test_a_changed_byte_is_found_by_the_verifying_job_and_rings_the_alarm(cloud:
 def test_the_jobs_role_allows_all_that_jobs_asked_for_and_no_other_write(cloud: EmbeddedCloud) -> None:
     """Of the jobs that ran above. What EMR itself does under the role, pulling and logging, is its own service's."""
     role, asked = job_role(cloud), asked_by(cloud, "job/")
-    assert {"s3:PutObject", "s3:DeleteObject", "glue:UpdateTable", "sqs:SendMessage"} <= {one.action for one in asked}
+    assert {"s3:PutObject", "s3:DeleteObject", "glue:UpdateTable"} <= {one.action for one in asked}
+    assert any("/messages/" in one.resource for one in asked)  # which is how jobs reach the sequencer
     assert sorted(one for one in asked if not role.allows(one)) == []
     assert excesses(cloud, "job", role) == []
+
+
+def test_the_starters_role_allows_what_it_did_and_no_other_write(cloud: EmbeddedCloud) -> None:
+    role, asked = function_roles(cloud)["starter"], asked_by(cloud, "function/strandline-dev-starter")
+    assert {"glue:GetTables", "s3:PutObject", "emr-serverless:StartJobRun"} <= {one.action for one in asked}
+    assert sorted(one for one in asked if not role.allows(one)) == []
+    assert excesses(cloud, "starter", role) == []

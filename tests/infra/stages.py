@@ -14,9 +14,15 @@ Resources = dict[str, dict[str, Any]]
 STAGES = ("dev", "prod")
 
 
+PROD_WITH_SECRET = "prod, signing with a secret"
+
+
 @cache
 def templates(stage: str) -> tuple[Template, ...]:
-    return tuple(synthesise(lambda context, out: build_app({**context, "stage": stage}, out)))
+    stages = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]
+    if stage == PROD_WITH_SECRET:
+        stage, stages["prod"]["signing"] = "prod", "secret"
+    return tuple(synthesise(lambda context, out: build_app({**context, "stage": stage, "stages": stages}, out)))
 
 
 def synthesise_dev(**changed: Any) -> tuple[Template, ...]:

@@ -50,6 +50,7 @@ LEFT_OUT = {
     "AWS::Cognito::UserPool": _NOT_THERE,
     "AWS::Cognito::UserPoolClient": _NOT_THERE,
     "AWS::Cognito::UserPoolGroup": _NOT_THERE,
+    "AWS::DynamoDB::Table": "its DynamoDB is a Java program that it downloads",
     "AWS::EMRServerless::Application": _NOT_THERE,
     "AWS::Glue::Database": _NOT_THERE,
     "AWS::LakeFormation::Resource": _NOT_THERE,

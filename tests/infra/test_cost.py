@@ -27,6 +27,12 @@ def test_an_idle_dev_lake_costs_at_most_five_dollars_a_month(dev: Inventory) -> 
     assert 0 < idle <= 5
 
 
+def test_an_idle_prod_lake_costs_at_most_fifteen_dollars_a_month_and_starts_no_spark() -> None:
+    lines = estimate(Inventory.of(template.body for template in templates("prod")), IDLE)
+    assert sum(line.dollars for line in lines) <= 15
+    assert not [line for line in lines if line.price.startswith("emr.")]
+
+
 def test_more_work_costs_more(dev: Inventory) -> None:
     costs = dollars(dev, IDLE, SMALL, MEDIUM, LARGE)
     assert costs == sorted(costs)
@@ -57,7 +63,22 @@ def test_the_inventory_is_what_the_templates_hold() -> None:
                         "AWS::Lambda::Function", MemorySize=512, ImageConfig={"Command": ["functions.api.handler"]}
                     ),
                     "B": schedule("rate(5 minutes)", "arn:aws:sqs:::moved"),
-                    "C": schedule("rate(1 day)", "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"),
+                    "C": schedule("rate(1 day)", "arn:aws:lambda:::function:strandline-dev-starter"),
+                    "H": resource(
+                        "AWS::EMRServerless::Application",
+                        RuntimeConfiguration=[
+                            {
+                                "Properties": {
+                                    "spark.driver.cores": "4",
+                                    "spark.driver.memory": "7g",
+                                    "spark.executor.cores": "4",
+                                    "spark.executor.memory": "14g",
+                                }
+                            }
+                        ],
+                    ),
+                    "I": resource("AWS::SQS::Queue", FifoQueue=True, RedrivePolicy={}),
+                    "J": resource("AWS::SQS::Queue", FifoQueue=True),
                     "D": schedule("rate(1 minute)", "arn:aws:sqs:::moved", State="DISABLED"),
                     "E": resource("AWS::KMS::Key"),
                     "F": resource("AWS::CloudWatch::Alarm"),
@@ -67,7 +88,8 @@ def test_the_inventory_is_what_the_templates_hold() -> None:
         ]
     )
     assert inventory.memory_mb == {"api": 512}
-    assert (inventory.sweeps_a_month, inventory.jobs_a_month) == (8640, 30)
+    assert (inventory.sweeps_a_month, inventory.due_jobs_a_month) == (8640, 30)
+    assert (inventory.run_vcpus, inventory.run_memory_gb, inventory.fifo_queues) == (8, 24, 1)
     assert (inventory.keys, inventory.alarms, inventory.secrets) == (1, 2, 0)
 
 

@@ -1,6 +1,7 @@
 """The stacks on a second, independent emulator: what they say of S3, SQS, KMS, Secrets Manager and SNS holds there too.
 
-Prod's stacks, since only prod has a key. What of them is left out, and why, is in supported.py.
+Prod's stacks, since only prod has a key, but with a secret that signs: its KMS has no Ed25519. What of them is left
+out, and why, is in supported.py.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from catalog.timeline.log.store import Fenced, StoreLocation, StoreReader, Store
 from catalog.vectors.lance import Lance
 from infra.local.endpoint import ACCOUNT, REGION
 from tests.infra.localstack import LocalStack
+from tests.infra.stages import PROD_WITH_SECRET as PROD
 from tests.infra.stages import STAGES, of_type, resources, templates
 from tests.infra.supported import KEPT, LEFT_OUT, delete, deploy, finish_bucket, supported_part
 from tests.waiting import wait_until
@@ -41,12 +43,12 @@ class Stacks:
 
     def __init__(self, localstack: LocalStack) -> None:
         self.localstack, self.client = localstack, localstack.client
-        deploy(self.client, supported_part(templates("prod")))
+        deploy(self.client, supported_part(templates(PROD)))
         self.bucket = self.one("AWS::S3::Bucket", "Lake")
         self.key_arn: str = self.client("kms").describe_key(KeyId=self.one("AWS::KMS::Key", "Key"))["KeyMetadata"][
             "Arn"
         ]
-        for name, properties in of_type("prod", "AWS::S3::Bucket").items():
+        for name, properties in of_type(PROD, "AWS::S3::Bucket").items():
             bucket = self.one("AWS::S3::Bucket", name.rpartition("/")[2])
             finish_bucket(self.client, bucket, properties, self.key_arn)
 
@@ -55,7 +57,7 @@ class Stacks:
         cloudformation = self.client("cloudformation")
         return {
             one["LogicalResourceId"]: one["PhysicalResourceId"]
-            for stack in templates("prod")
+            for stack in templates(PROD)
             for one in cloudformation.describe_stack_resources(StackName=stack.stack)["StackResources"]
             if one["ResourceType"] == type_
         }
@@ -98,7 +100,7 @@ def test_each_type_of_the_templates_is_deployed_there_or_left_out_for_a_reason()
 
 
 def test_cloudformation_made_all_of_the_supported_part(stacks: Stacks) -> None:
-    wanted = {name for name, body in resources("prod").items() if body["Type"] in KEPT}
+    wanted = {name for name, body in resources(PROD).items() if body["Type"] in KEPT}
     made = {name for type_ in KEPT for name in stacks.all(type_)}
     assert made == {name.rpartition("/")[2] for name in wanted}
     assert len(made) > 50
@@ -119,7 +121,7 @@ class TestBuckets:
 
     def test_s3_takes_the_lifecycle(self, stacks: Stacks) -> None:
         rules = stacks.client("s3").get_bucket_lifecycle_configuration(Bucket=stacks.bucket)["Rules"]
-        (lake,) = [one for name, one in of_type("prod", "AWS::S3::Bucket").items() if "/Lake" in name]
+        (lake,) = [one for name, one in of_type(PROD, "AWS::S3::Bucket").items() if "/Lake" in name]
         assert len(rules) == len(lake["LifecycleConfiguration"]["Rules"])
 
     def test_an_object_is_encrypted_with_the_lakes_key_unasked(self, stacks: Stacks) -> None:
@@ -292,9 +294,9 @@ def test_deleting_the_stacks_that_keep_nothing_leaves_what_the_lake_keeps(stacks
 
     Not the storage stack: LocalStack's CloudFormation deletes what a template says to retain, or stops half-way.
     """
-    storage, *others = [template.stack for template in templates("prod")]
+    storage, *others = [template.stack for template in templates(PROD)]
     kinds = ("AWS::S3::Bucket", "AWS::SecretsManager::Secret", "AWS::KMS::Key", "AWS::SQS::Queue")
-    here = {name.rpartition("/")[2] for name in resources("prod") if name.startswith(f"{storage}/")}
+    here = {name.rpartition("/")[2] for name in resources(PROD) if name.startswith(f"{storage}/")}
     kept = {physical for type_ in kinds for name, physical in stacks.all(type_).items() if name in here}
     delete(stacks.client, others)
     client = stacks.client

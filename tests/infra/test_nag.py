@@ -18,9 +18,9 @@ from infra.stage import ROOT
 
 
 def everything(outdir: Path) -> App:
-    """Prod with all that is optional: each other stage has less."""
+    """Prod with all that is optional, and dev's signing key: each other stage has less."""
     stages = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]
-    stages["prod"]["replica_region"] = "eu-west-1"
+    stages["prod"] |= {"replica_region": "eu-west-1", "signing": "secret"}
     return build_app({**LOCAL_CONTEXT, "stage": "prod", "stages": stages}, str(outdir))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,3 +51,17 @@ def test_delete_markers_and_route_metrics_are_not_paid_for_ever() -> None:
     assert any(rule.get("ExpiredObjectDeleteMarker") for rule in lake["LifecycleConfiguration"]["Rules"])
     (stage,) = of_type("dev", "AWS::ApiGatewayV2::Stage").values()
     assert not stage["DefaultRouteSettings"]["DetailedMetricsEnabled"]
+
+
+def test_in_prod_nobody_can_read_the_key_that_signs_and_only_the_sequencer_signs() -> None:
+    assert not of_type("prod", "AWS::SecretsManager::Secret")
+    (key,) = [key for key in of_type("prod", "AWS::KMS::Key").values() if "KeySpec" in key]
+    assert (key["KeySpec"], key["KeyUsage"]) == ("ECC_NIST_EDWARDS25519", "SIGN_VERIFY")
+    signing = {
+        name
+        for name, policy in of_type("prod", "AWS::IAM::Policy").items()
+        if "kms:Sign" in json.dumps(policy["PolicyDocument"])
+    }
+    assert len(signing) == 1 and "Sequencer" in signing.pop()
+    for function in of_type("prod", "AWS::Lambda::Function").values():
+        assert text_of(function["Environment"]["Variables"]["STRANDLINE_SIGNER"]).startswith("kms:")

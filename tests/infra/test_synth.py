@@ -73,4 +73,4 @@ def test_the_images_start_from_a_python_that_is_supported() -> None:
 
 
 def _bases(recipe: str) -> list[str]:
-    return re.findall(r"^FROM public\.ecr\.aws/lambda/python:([0-9.]+)", recipe, re.MULTILINE)
+    return re.findall(r"^ARG BASE=\S+/lambda/python:([0-9.]+)", recipe, re.MULTILINE)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from catalog.changes import FeedVerifier
+from catalog.changes import FeedVerifier, RowProof
 from catalog.core.errors import Unverified
 from catalog.merkle import proof as proof_file
 from catalog.merkle.checkpoint import open_checkpoint
@@ -102,6 +102,12 @@ class Verdicts:
     def _as_of(self, data: bytes, *, checkpoint: bytes | None = None, uuid: str | None = None, **question: Any) -> None:
         known = None if checkpoint is None else open_checkpoint(checkpoint, self.keys)
         read_as_of(data).verify(self.keys, table_uuid=uuid, checkpoint=known, **question)
+
+    def _row(
+        self, data: bytes, *, key: str, checkpoint: bytes | None = None, uuid: str | None = None, **question: Any
+    ) -> None:
+        known = None if checkpoint is None else open_checkpoint(checkpoint, self.keys)
+        RowProof.read(data).verify(self.keys, key=json.loads(key), table_uuid=uuid, checkpoint=known, **question)
 
     def _feed(
         self,

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from catalog.changes import ChangeSet, CommitHeader, to_json_lines
+from catalog.changes import ChangeSet, CommitHeader, prove_row, to_json_lines, with_row
 from catalog.changes.digest import row_digests
 from catalog.changes.pairing import pair
 from catalog.merkle.note import VerifierKey
 from catalog.timeline import write_as_of
 from infra.local.server import ApiServer
+from tests.contract.changes.test_row_proofs import mutation
 from tests.contract.changes.test_timeline import busy
 from tests.interop.second_verifier import Verdicts, verdicts
 from tests.property.changes.forged_bytes import mutate_lines
@@ -235,3 +236,36 @@ def test_rows_of_every_type_have_one_digest(second: Verdicts, made: Any) -> None
     table.sets[0] = (replace(signed, schema_json=schema_json), index, passed)
     assert second.both("feed", text(table.feed()), uuid=UUID, until=1)
     assert len(row_digests(rows)) == changes.count
+
+
+def test_row_proofs_and_their_forgeries_have_one_verdict(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world, seed = make_world(server, monkeypatch), random.Random(7)
+    try:
+        name = world.name()
+        world.lake.tables.create(name, {"region": "string", "id": "long", "v": "string"}, key=["id", "region"])
+        world.caught_up()
+        for at in range(3):
+            rows = [{"region": "DE", "id": number, "v": f"{at}"} for number in range(200)]
+            world.lake.tables.upsert(name, rows)
+            world.caught_up()
+        lake = world.another()
+        head, times = lake.timeline.head().note, [leaf.sequenced_ms for _, leaf in lake.timeline.commits_since(name)]
+        files = list[tuple[bytes, dict[str, Any]]]()
+        for number, point in ((7, {"index": 3}), (7, {"index": 2}), (777, {"index": 3}), (7, {"time_ms": times[2]})):
+            key = {"region": "DE", "id": number}
+            proof = prove_row(lake.timeline, name, key, **point)
+            shown = with_row(proof, lake.tables, name, key)
+            files.append((shown.write(), {"table": name, "key": json.dumps(key), **point}))
+        with verdicts(tmp_path, world.signer.verifier_key) as both:
+            for data, question in files:
+                assert both.both("row", data, **question)
+                assert both.both("row", data, **question, checkpoint=head)
+                for wrong in ({"table": "a.b"}, {"uuid": "another"}, {"key": '{"id":8,"region":"DE"}'}):
+                    assert not both.both("row", data, **(question | wrong))
+            for _ in range(1500):
+                (data, question), (other, _) = seed.sample(files, 2)
+                both.both("row", mutation(seed, data, other), **question)
+    finally:
+        world.close()

@@ -105,6 +105,10 @@ def _json() -> Iterator[tuple[str, str, bytes]]:
         "an unfinished text": b'{"a":"' + b"x" * 100_000,
         "types that change": b'{"a":1}\n{"a":"x"}\n{"a":[1]}\n{"a":{"b":1}}\n',
         "no object": b"[1,2]\n3\nnull\n",
+        "null": b"null",
+        "null before an object": b' null\n{"a":1}\n',
+        "null after an object": b'{"a":1}\nnull\n',
+        "true": b"true\n",
         "a name with a zero byte": b'{"a\\u0000b":1}\n',
         "a dot in a name": b'{"a.b":1}\n',
     }

@@ -12,12 +12,20 @@ def key_of(table: str) -> bytes:
     return sha256(b"strandline/table\n" + table.encode()).digest()
 
 
-def value_of(table_uuid: str, sequence: int, index: int, main_index: int | None, snapshot_id: int | None) -> bytes:
+def value_of(
+    table_uuid: str,
+    sequence: int,
+    index: int,
+    main_index: int | None,
+    snapshot_id: int | None,
+    state_root: str | None = None,
+) -> bytes:
     record = {
         "index": index,
         "main_index": main_index,
         "sequence": sequence,
         "snapshot_id": None if snapshot_id is None else str(snapshot_id),
+        "state_root": state_root,
         "table_uuid": table_uuid,
     }
     return json.dumps(record, separators=(",", ":")).encode()
@@ -31,11 +39,12 @@ def map_of(leaves: Iterable[tuple[int, dict[str, Any]]]) -> dict[bytes, bytes]:
         if leaf["operation"] == "drop":
             tables.pop(uuid, None)
             continue
-        entry = tables.setdefault(uuid, {"main_index": None, "snapshot_id": None})
+        entry = tables.setdefault(uuid, {"main_index": None, "snapshot_id": None, "state_root": None})
         entry |= {"table": leaf["table"], "sequence": leaf["sequence"], "index": index}
         if leaf["ref"] == "main":
             snapshot = leaf["snapshot_id"]
             entry |= {"main_index": index, "snapshot_id": None if snapshot is None else int(snapshot)}
+            entry["state_root"] = leaf["state_root"]
     return {key_of(entry.pop("table")): value_of(table_uuid=uuid, **entry) for uuid, entry in tables.items()}
 
 

@@ -18,7 +18,11 @@ _DEFAULT = re.compile(r"\s*\[(?P<notes>[^\[\]]*(?:default|required|env var|x>=|<
 def page() -> str:
     top: Any = get_command(app)
     lines = ["# The command", "", paragraph(top.help), ""]
-    lines += ["Options of every command, written before its name:", "", *_parameters(top, "strandline")]
+    lines += [
+        "Options of every command, written before its name; `-o` also after it:",
+        "",
+        *_parameters(top, "strandline"),
+    ]
     lines += [paragraph(top.epilog), "See [errors](errors.md).", ""]
     for name, command in top.commands.items():
         lines += _section(command, name)
@@ -53,7 +57,7 @@ def _parameters(command: Any, path: str) -> list[str]:
     rows = []
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is None or "--help" in parameter.opts:
+        if record is None or "--help" in parameter.opts or ("--output" in parameter.opts and path != "strandline"):
             continue
         text, match = record[1], _DEFAULT.search(record[1])
         notes = match["notes"] if match else ""

@@ -10,16 +10,17 @@ from tools.setup import ROOT, VENV
 from tools.setup.__main__ import CHOSEN
 
 
-def environment() -> dict[str, str]:
+def environment(command: str) -> dict[str, str]:
     chosen = json.loads(CHOSEN.read_text())
+    # Synthesis and boto3 must not look for an account; `cdk` must, also on an instance with a role.
+    metadata = {} if command == "cdk" else {"AWS_EC2_METADATA_DISABLED": "true"}
     return {
         **os.environ,
         **chosen["variables"],
         "PATH": os.pathsep.join([*chosen["path"], os.environ.get("PATH", "")]),
         "VIRTUAL_ENV": str(VENV),
         "PYTHONPATH": str(ROOT),
-        # Synthesis and boto3 must not look for an account, nor send telemetry.
-        "AWS_EC2_METADATA_DISABLED": "true",
+        **metadata,
         "CDK_DISABLE_CLI_TELEMETRY": "true",
     }
 
@@ -27,4 +28,4 @@ def environment() -> dict[str, str]:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: python3 -m tools.setup.run COMMAND [ARGUMENT …]")
-    os.execvpe(sys.argv[1], sys.argv[1:], environment())
+    os.execvpe(sys.argv[1], sys.argv[1:], environment(sys.argv[1]))

@@ -27,7 +27,7 @@ from catalog.query.plan.file_statistics import FileStatistics
 from catalog.query.scan.relations import Relation
 from catalog.query.sql.statement import TableRef
 from catalog.tables import Tables, TableVersion, named_snapshot_id
-from catalog.timeline import AsOf, Cut, MetadataFile, SignedHead, Timeline, cut_at, snapshot_at
+from catalog.timeline import AsOf, Cut, Leaf, MetadataFile, SignedHead, Timeline, cut_at, snapshot_at
 
 MAX_CACHED_FILES = 200_000
 MAX_CACHED_CUTS = 256
@@ -216,10 +216,11 @@ class Binder:
 
     def _bind_snapshot(self, name: str, snapshot_id: int | None, proven: AsOf | None) -> BoundTable:
         version = self._tables.table_store.cached(name)
-        match = self._find(version, snapshot_id, proven)
+        leaf = self._leaf_of(name, snapshot_id) if proven is None else proven.stated
+        match = self._find(version, snapshot_id, proven, leaf)
         if match is None:
             version = self._tables.table_store.load(name)
-            match = self._find(version, snapshot_id, proven)
+            match = self._find(version, snapshot_id, proven, leaf)
         if match is None:
             raise NotFound(
                 f"{name} no longer has snapshot {snapshot_id}: it expired, or the table was dropped and created again; "
@@ -228,15 +229,30 @@ class Binder:
             )
         return self._bound_table(version, match[0], match[1], proven)
 
+    def _leaf_of(self, name: str, snapshot_id: int | None) -> Leaf | None:
+        """The proven leaf that added the snapshot; None if it is not sequenced yet. Costs a few reads."""
+        if snapshot_id is None or self._head()[0] is None:
+            return None
+        try:
+            index, _ = self._timeline().find(snapshot_id, name)
+        except (NotFound, Invalid):
+            return None  # a verified query refuses the snapshot's objects then
+        leaf = self._timeline().commit(index)
+        return leaf if (leaf.table, leaf.snapshot_id) == (name, snapshot_id) else None
+
     def _find(
-        self, version: TableVersion, snapshot_id: int | None, proven: AsOf | None
+        self, version: TableVersion, snapshot_id: int | None, proven: AsOf | None, leaf: Leaf | None
     ) -> tuple[Snapshot | None, Schema] | None:
-        """The snapshot and its schema in this table version; None if the version does not have them."""
+        """The snapshot and its schema in this table version; None if the version does not have them.
+
+        Values are read by field id, so the schema says which column is which: it is the one whose digest the leaf has,
+        not the one that the metadata file names.
+        """
         metadata = version.metadata
         snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
         if (snapshot is None) != (snapshot_id is None) or (proven is not None and proven.table_uuid != version.uuid):
             return None
-        if proven is not None and (leaf := proven.stated) is not None:
+        if leaf is not None:
             digest = leaf.schema_sha256
             if digest is not None:
                 schema_id = self._schema_ids(version).get(digest)

@@ -107,7 +107,10 @@ class Execution:
         files: dict[str, tuple[VerifiedIO, FileStatistics]] = {}
         for (name, as_of), table in binding.tables.items():
             label = name if as_of is None else f"{name}@{as_of}"
-            verified_io = VerifiedIO(self._store, self._timeline(), self._attestations, name, evidence)
+            uuid = str(table.relation.metadata.table_uuid)
+            if table.proven is not None and table.proven.table_uuid is not None:
+                uuid = table.proven.table_uuid
+            verified_io = VerifiedIO(self._store, self._timeline(), self._attestations, name, evidence, uuid)
             with translate_aws_errors(label):
                 live = LiveFiles.of(verified_io, VerifiedManifests(verified_io), table.snapshot, name)
             statistics = FileStatistics(live.data, live.manifests, table.relation.metadata.specs())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from threading import Lock
 from typing import Any
@@ -21,6 +22,8 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.core.errors import NotFound, Unverified
 from catalog.iceberg import ManifestReader, ObjectStore
 from catalog.timeline import Attestation, Attestations, Leaf, ObjectDigest, Timeline
+
+MAX_LEAVES_OF_CLONE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,23 @@ class Evidence:
 
 
 class VerifiedIO(FileIO):
-    """A pyiceberg FileIO that returns only verified bytes. `expect` must name an object's commit before it is read."""
+    """A pyiceberg FileIO that returns only verified bytes. `expect` must name an object's commit before it is read.
+
+    `table_uuid`: the table that the query was bound to. The timeline's index, which says where a snapshot's leaf is, is
+    not believed: the leaf itself must be of that snapshot and table.
+    """
 
     def __init__(
-        self, store: ObjectStore, timeline: Timeline, attestations: Attestations, table: str, evidence: Evidence
+        self,
+        store: ObjectStore,
+        timeline: Timeline,
+        attestations: Attestations,
+        table: str,
+        evidence: Evidence,
+        table_uuid: str,
     ) -> None:
         super().__init__()
+        self._uuid = table_uuid
         self._store, self._timeline, self._attestations = store, timeline, attestations
         self._table, self.evidence = table, evidence
         self._loaded: dict[int, tuple[int, Attestation]] = {}
@@ -127,7 +141,46 @@ class VerifiedIO(FileIO):
                 f"snapshot {snapshot_id} of {self._table}, which added {path}, is not in the timeline", subject=path
             ) from None
         self.evidence.proofs[index] = self._timeline.proof(index)
-        return index, self._timeline.commit(index)
+        leaf = self._timeline.commit(index)
+        if leaf.snapshot_id != snapshot_id or not leaf.is_snapshot:
+            raise Unverified(
+                f"leaf {index} is not of snapshot {snapshot_id}, which added {path}: the timeline's index is wrong",
+                subject=path,
+            )
+        if leaf.table_uuid != self._uuid and snapshot_id in self._own_snapshots:
+            raise Unverified(
+                f"leaf {index} is of another table than {self._table}, which added snapshot {snapshot_id} itself",
+                subject=path,
+            )
+        return index, leaf
+
+    @cached_property
+    def _own_snapshots(self) -> frozenset[int]:
+        """The snapshots that the table itself added, from all of its leaves, each proven: only a clone needs them.
+
+        Another table may have a snapshot of the same id, and attest other bytes under the same names. That the leaves
+        are all there is shown by the map of tables, which has the number of the last one.
+        """
+        size = self._timeline.head().checkpoint.size
+        newest = self._timeline.prove_as_of(self._table, index=size - 1)
+        last = newest.last_sequence
+        if last is None or newest.table_uuid != self._uuid:
+            raise Unverified(
+                f"{self._table} is not a table now: its clone's files cannot be verified", subject=self._table
+            )
+        if last > MAX_LEAVES_OF_CLONE:
+            raise Unverified(f"{self._table}, a clone, has too many leaves to be verified: {last}", subject=self._table)
+        added = set[int]()
+        for sequence in range(last + 1):
+            indexed = self._timeline.source.of_table(self._uuid, sequence, size)
+            leaf = None if indexed is None else self._timeline.commit(indexed[0])
+            if leaf is None or (leaf.table_uuid, leaf.sequence) != (self._uuid, sequence):
+                raise Unverified(
+                    f"the timeline's index does not lead to leaf {sequence} of {self._table}", subject=self._table
+                )
+            if leaf.is_snapshot and leaf.snapshot_id is not None:
+                added.add(leaf.snapshot_id)
+        return frozenset(added)
 
 
 class VerifiedManifests(ManifestReader):

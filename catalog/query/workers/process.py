@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from catalog.core.errors import Internal, Invalid, LakeError, Unavailable
+from catalog.formats import FileRejected, FormatLimits, read_arrow_stream
 from catalog.query.plan.routing import Explanation
 from catalog.query.run.results import Answer, QueryReceipt
 from catalog.query.spark.spark_queries import QueryStatus
@@ -25,6 +24,8 @@ from catalog.query.workers.channel import ENDED_OUT_OF_MEMORY, Channel, ChannelC
 from catalog.query.workers.messages import QueryRequest, decode_error, decode_status
 
 START_S = 60.0
+_ANY_SIZE = FormatLimits(decompressed_bytes=1 << 40)
+"""The encoded size of a result is bounded while it is received."""
 _ENDING_S = 1.0
 """How long a worker that ends may take to say why."""
 _OUT_OF_MEMORY = (
@@ -157,7 +158,11 @@ class WorkerProcess:
             pieces += payload
             if len(pieces) > self._limits.result_bytes:
                 raise ChannelClosed("the result is larger than the worker may send")
-        table = pa.ipc.open_stream(pa.py_buffer(pieces)).read_all()
+        try:
+            # A worker runs what strangers wrote: forged offsets would show its caller the supervisor's memory.
+            table = read_arrow_stream(pieces, _ANY_SIZE, any_type=True)
+        except FileRejected as error:
+            raise ChannelClosed(f"a result that is not valid: {error.message}") from None
         receipt, explanation = QueryReceipt.of(head["receipt"]), Explanation.of(head["explanation"])
         return Answer(table.schema, iter(table.to_batches()), receipt, explanation)
 

@@ -16,8 +16,8 @@ from typing import Any
 from catalog.core.errors import Invalid, Unverified
 
 FORMAT = "strandline/commit@v2"
-MAX_BYTES = 1280
-"""A leaf with every digest, of a table whose database and name have 128 characters each, has 1,165."""
+MAX_BYTES = 1664
+"""A leaf with every digest, of a table with the longest names that Glue takes (255 characters each), has 1,654."""
 MAIN = "main"
 
 ATTESTED_BY_LAKE = "lake"
@@ -49,6 +49,10 @@ TRANSACTION = "transaction"
 MOVES_OF_MAIN = frozenset({"rollback", "branch", RESET, TRANSACTION})
 """The operations other than snapshots that change the rows of main, when their reference is main."""
 
+_WITHOUT_ROWS = frozenset({"drop", "vectors"})
+STATE_MISSING = ("size", "unreadable", "duplicate-key", "off")
+"""The reasons for which a leaf has no state_digest, or no state_root."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
@@ -70,6 +74,10 @@ class Leaf:
 
     `rows_digest` is only in the leaf of a commit that rewrote files and states that it changed no row: the multiset
     digest (docs/row-digest.md) of the rows in the files that it removed, and therefore in those that it added.
+
+    `state_digest` is the multiset digest of all of main's rows after the leaf, read under the leaf's schema, and
+    `state_root` the root of the state map of a table with a key (docs/spec/timeline.md). The lake computes both from
+    the files, never a writer. Only leaves with ref "main" have them; `state_missing` says why one of them is null.
 
     The leaves of a transaction are adjacent. `content_count` of each is the number of them that follow, and
     `content_root` is over those. All take effect at the index of the last one, so at any index all of them do, or none.
@@ -94,6 +102,9 @@ class Leaf:
     rows_digest: str | None = None
     attested: str | None = None
     map_root: str | None = None
+    state_digest: str | None = None
+    state_root: str | None = None
+    state_missing: str | None = None
 
     @property
     def is_snapshot(self) -> bool:
@@ -104,6 +115,11 @@ class Leaf:
     def following(self) -> int:
         """How many leaves of its transaction follow. The leaf takes effect at the index of the last of them."""
         return self.content_count if self.operation == TRANSACTION else 0
+
+    @property
+    def states_rows(self) -> bool:
+        """Whether the leaf says which rows main has: a state_digest, or why there is none."""
+        return self.ref == MAIN and self.operation not in _WITHOUT_ROWS
 
     @property
     def moves_rows(self) -> bool:

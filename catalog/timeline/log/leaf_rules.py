@@ -18,6 +18,7 @@ from catalog.timeline.log.leaf import (
     REFERENCE_OPERATIONS,
     RESET,
     SNAPSHOT_OPERATIONS,
+    STATE_MISSING,
     Leaf,
     is_like_main,
 )
@@ -30,6 +31,8 @@ _DIGESTS = (
     "changes_root",
     "rows_digest",
     "map_root",
+    "state_digest",
+    "state_root",
 )
 _COUNTS = ("sequence", "sequenced_ms", "content_count", "changes_count")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -80,6 +83,16 @@ def faults(leaf: Leaf) -> Iterator[str]:
     if len({leaf.changes_root is None, leaf.changes_count is None, leaf.attested is None}) != 1:
         yield "it has only some of changes_root, changes_count and attested"
     yield from _reference_faults(leaf)
+    yield from _state_faults(leaf)
+
+
+def _state_faults(leaf: Leaf) -> Iterator[str]:
+    if leaf.state_missing not in (None, *STATE_MISSING):
+        yield f"its state_missing is {leaf.state_missing!r:.40}, which is no reason"
+    if not leaf.states_rows and (leaf.state_digest, leaf.state_root, leaf.state_missing) != (None, None, None):
+        yield "it states the rows of main, but is not about them"
+    if leaf.state_root is not None and (leaf.state_digest is None or leaf.state_missing is not None):
+        yield "it has a state_root, but not all that belongs to one"
 
 
 def _reference_faults(leaf: Leaf) -> Iterator[str]:

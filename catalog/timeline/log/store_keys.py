@@ -13,6 +13,8 @@ Text is at the end of its key, or is followed by a slash that it must not contai
     state/<uuid>               the table as of its last leaf: name, references, schema, metadata file
     map/<key>                  the table map's value of the key, as of the last leaf; <key> is 32 bytes (table_map.py)
     mapnode/<hash>             a node of the table map, of now or of any earlier batch, by its hash of 32 bytes
+    rows/<uuid>                main's rows as of the table's last leaf: their digest's state (catalog.changes.row_state)
+    statenode/<hash>           a page of a table's state map, of now or of any earlier leaf, by its hash
     uuid/<table name>          the uuids of the tables that had the name, the newest last
     time/<ms>/<index>          one per batch: <index> is the last one sequenced at <ms>
     id/<snapshot>/<uuid>       the index of the snapshot's leaf
@@ -88,6 +90,22 @@ def map_node(node_hash: bytes) -> bytes:
     b'mapnode/\x00\x00'
     """
     return b"mapnode/" + _hash(node_hash)
+
+
+def rows(uuid: UUID | str) -> bytes:
+    r"""
+    >>> rows("00000000-0000-0000-0000-0000000000ff")
+    b'rows/\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff'
+    """
+    return b"rows/" + _uuid(uuid)
+
+
+def state_node(node_hash: bytes) -> bytes:
+    r"""
+    >>> state_node(bytes(32))[:12]
+    b'statenode/\x00\x00'
+    """
+    return b"statenode/" + _hash(node_hash)
 
 
 def uuids(table_name: str) -> bytes:

@@ -5,7 +5,8 @@ proof of one name under that root shows which table had the name then, its last 
 was no such table; nothing later can be hidden, and a name cannot have two histories in one tree.
 
     key     SHA-256 of b"strandline/table\n" and the table's name in UTF-8
-    value   canonical JSON (RFC 8785): index, main_index, sequence, snapshot_id, table_uuid
+    value   canonical JSON (RFC 8785): index, main_index, sequence, snapshot_id, state_root,
+            table_uuid
 
 A drop removes the name, so that its absence means "no such table". A rename moves the entry. Pure.
 """
@@ -13,6 +14,7 @@ A drop removes the name, so that its absence means "no such table". A rename mov
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -23,6 +25,7 @@ from catalog.merkle.prefix_map import PrefixMap
 from catalog.timeline.log.leaf import MAIN, Leaf
 
 _KEY_PREFIX = b"strandline/table\n"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def table_key(name: str) -> bytes:
@@ -38,7 +41,7 @@ class TableEntry:
     """A table as of a leaf of the timeline.
 
     `sequence` and `index` are of the table's last leaf; `main_index` is the index of its last leaf with ref "main",
-    which states `snapshot_id`, where main is.
+    which states `snapshot_id`, where main is, and `state_root`, the root of the map of main's rows, if it has one.
     """
 
     table_uuid: str
@@ -46,6 +49,7 @@ class TableEntry:
     index: int
     main_index: int | None
     snapshot_id: int | None
+    state_root: str | None = None
 
     def encode(self) -> bytes:
         record: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -60,6 +64,8 @@ class TableEntry:
             record["snapshot_id"] = None if record["snapshot_id"] is None else int(record["snapshot_id"])
             entry = cls(**record)
             numbers = (entry.sequence, entry.index, *([] if entry.main_index is None else [entry.main_index]))
+            if entry.state_root is not None and not _SHA256.fullmatch(entry.state_root):
+                raise ValueError("its state_root is not a SHA-256 in hex")
             if type(entry.table_uuid) is not str or any(type(number) is not int for number in numbers):
                 raise ValueError("a field has another type")
             if entry.encode() != data:
@@ -74,8 +80,8 @@ def next_entry(entry: TableEntry | None, index: int, leaf: Leaf) -> TableEntry |
     if leaf.operation == "drop":
         return None
     if leaf.ref == MAIN:
-        return TableEntry(leaf.table_uuid, leaf.sequence, index, index, leaf.snapshot_id)
-    main = (None, None) if entry is None else (entry.main_index, entry.snapshot_id)
+        return TableEntry(leaf.table_uuid, leaf.sequence, index, index, leaf.snapshot_id, leaf.state_root)
+    main = (None, None, None) if entry is None else (entry.main_index, entry.snapshot_id, entry.state_root)
     return TableEntry(leaf.table_uuid, leaf.sequence, index, *main)
 
 

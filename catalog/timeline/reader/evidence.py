@@ -206,13 +206,23 @@ class AsOf:
             raise self._unverified("the map of tables states a leaf that comes after it")
         if "drop" in (last.operation, stated.operation) or stated.sequence > last.sequence:
             raise self._unverified("the map of tables has a table whose leaves say that it was dropped")
-        if last.sequence != entry.sequence or (stated.ref, stated.snapshot_id) != (MAIN, entry.snapshot_id):
+        claims = (MAIN, entry.snapshot_id, entry.state_root)
+        if last.sequence != entry.sequence or (stated.ref, stated.snapshot_id, stated.state_root) != claims:
             raise self._unverified("the table's leaves are not those that the map of tables states")
 
     @property
     def stated(self) -> Leaf | None:
         """The leaf that states where main is; None if there was no such table."""
         return None if self.stated_at is None else Leaf.decode(dict(self.evidence.leaves)[self.stated_at])
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The sequence of the table's last leaf at the cut; None if there was no such table. Verify first."""
+        leaves = [(index, parse_shown_leaf(entry)) for index, entry in self.evidence.leaves]
+        return max((leaf.sequence for index, leaf in leaves if self._is_own(index, leaf)), default=None)
+
+    def _is_own(self, index: int, leaf: Leaf) -> bool:
+        return index <= self.index and leaf.table_uuid == self.table_uuid
 
     @property
     def _described(self) -> str:

@@ -163,6 +163,14 @@ class StoredSource:
         """The consumer's watermark on the table, as the note that the sequencer signed."""
         return self._db.get(store_keys.watermark(consumer, table))
 
+    def row_state(self, uuid: str) -> bytes | None:
+        """The stored state of the table's rows (catalog.changes.row_state). It has the secret of its state map."""
+        return self._db.get(store_keys.rows(uuid))
+
+    def state_nodes(self, hashes: Sequence[bytes]) -> list[bytes]:
+        """Pages of state maps; b"" for one that is not stored."""
+        return [page or b"" for page in self._db.get_many([store_keys.state_node(value) for value in hashes])]
+
     def meta(self, space: str, identity: str) -> bytes | None:
         """A value stored with PutMeta, as JSON."""
         return self._db.get(store_keys.meta(space, identity))

@@ -235,7 +235,7 @@ class Timeline:
             if seen is not None:
                 raise Unverified(f"the watermark of {consumer} on {table} is gone", subject=table)
             return None
-        return open_watermark(note, self._keys(), consumer, table, seen=seen)
+        return open_watermark(note, self.keys(), consumer, table, seen=seen)
 
     def named(self, name: str) -> int:
         """The index that has the name; NotFound if none has."""
@@ -282,7 +282,7 @@ class Timeline:
         index = cut if time_ms is None else None
         with self._dropping_cache():
             as_of.verify(
-                self._keys(), self._origin, table=table, time_ms=time_ms, index=index, checkpoint=head.checkpoint
+                self.keys(), self._origin, table=table, time_ms=time_ms, index=index, checkpoint=head.checkpoint
             )
         return as_of
 
@@ -364,7 +364,7 @@ class Timeline:
 
     def _checked(self, evidence: Evidence) -> dict[int, Leaf]:
         with self._dropping_cache():
-            return evidence.verify(self._keys(), self._origin)
+            return evidence.verify(self.keys(), self._origin)
 
     @contextmanager
     def _dropping_cache(self) -> Iterator[None]:
@@ -375,7 +375,8 @@ class Timeline:
             self._hashes = {}
             raise
 
-    def _keys(self) -> Sequence[VerifierKey]:
+    def keys(self) -> Sequence[VerifierKey]:
+        """The keys whose checkpoints are accepted."""
         if self._trusted is not None:
             return list(dict.fromkeys((*self._trusted, *self._vouched)))
         return list(dict.fromkeys(key for _, key in self.source.keyring().keys))

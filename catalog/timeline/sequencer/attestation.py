@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from io import BytesIO
 from types import MappingProxyType
@@ -42,10 +42,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class ChangesDigest:
-    """The root, in hex, over the row changes between two snapshots of a table, and their count."""
+    """The root, in hex, over the row changes between two snapshots of a table, and their count.
+
+    `records`: the changes themselves, 97 bytes each (docs/row-digest.md), if they were asked for.
+    """
 
     root: str
     count: int
+    records: bytes = field(default=b"", compare=False, repr=False)
 
 
 class Miscounted(NamedTuple):
@@ -63,6 +67,7 @@ class RecomputedChanges:
     root: str
     count: int
     miscounted: tuple[Miscounted, ...] = ()
+    records: bytes = field(default=b"", repr=False)
 
 
 class ComputeChanges(Protocol):

@@ -87,6 +87,10 @@ class Batch:
         self.encoded += encoded
         if new.state is not None:
             self.puts[store_keys.state(new.uuid)] = new.state.encode()
+        if new.rows is not None:
+            self.puts[store_keys.rows(new.uuid)] = new.rows
+        for node_hash, node in new.nodes.items():
+            self.puts[store_keys.state_node(node_hash)] = node
         if new.uuids is not None:
             self.puts[store_keys.uuids(new.name)] = store_keys.pack_uuids(new.uuids)
 

@@ -23,8 +23,9 @@ from catalog.timeline.log.leaf_rules import check_leaf
 from catalog.timeline.log.store import Store
 from catalog.timeline.sequencer.attestation import Attestations, ComputeChanges
 from catalog.timeline.sequencer.ordering import arrange, link_transaction
+from catalog.timeline.sequencer.row_state import ComputeState
 from catalog.timeline.sequencer.table_events import drop_event, table_events
-from catalog.timeline.sequencer.table_leaves import LeafBuilder, build_leaf
+from catalog.timeline.sequencer.table_leaves import BuiltLeaf, LeafBuilder, build_leaf
 from catalog.timeline.sequencer.table_state import MetadataFile, TableEvent, TableState, TransactionCommit
 from catalog.timeline.sequencer.vector_events import VectorHead, VectorObjects, head_key, is_vector_table, vector_leaves
 
@@ -44,6 +45,10 @@ class NewLeaves:
     """None: the state is stored with later leaves of the table."""
     uuids: tuple[str, ...] | None = None
     """The uuids of all tables that had the name, this one last; None when that is stored already."""
+    rows: bytes | None = None
+    """The state of main's rows after the leaves, to be stored; None: none of them states it."""
+    nodes: Mapping[bytes, bytes] = field(default_factory=dict)
+    """The new nodes of the table's state map, by hash."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Detection:
     attestations: Attestations
     now_ms: int
     compute_changes: ComputeChanges | None = None
+    compute_state: ComputeState | None = None
     failed: dict[str, LakeError] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
     _states: dict[str, TableState] = field(default_factory=dict)
@@ -99,7 +105,7 @@ class Detection:
         vector_tables = [name for name in dict.fromkeys(names) if is_vector_table(name)]
         with ThreadPoolExecutor(WORKERS) as pool:
             inspections, drops, incomplete = self._inspect_tables(tables, pool)
-            leaves = dict[str, list[Leaf]]()
+            leaves = dict[str, list[BuiltLeaf]]()
             for inspection in inspections.values():
                 try:
                     with translate_errors(inspection.name):
@@ -114,7 +120,7 @@ class Detection:
         return new_leaves
 
     def _fail_successors(
-        self, inspections: Mapping[str, _Inspection], leaves: dict[str, list[Leaf]], incomplete: set[str]
+        self, inspections: Mapping[str, _Inspection], leaves: dict[str, list[BuiltLeaf]], incomplete: set[str]
     ) -> None:
         """Fails the tables whose name belongs to a table that was renamed, but whose rename could not be sequenced."""
         failed_uuids = {inspection.uuid for inspection in inspections.values() if inspection.name in self.failed}
@@ -244,24 +250,27 @@ class Detection:
         events, after = table_events(name, table.metadata, file, state, sequenced)
         return _Inspection(name, uuid, table, file, state, sequenced, uuids, events, after)
 
-    def _build_leaves(self, inspection: _Inspection, pool: ThreadPoolExecutor) -> list[Leaf]:
+    def _build_leaves(self, inspection: _Inspection, pool: ThreadPoolExecutor) -> list[BuiltLeaf]:
         builder = LeafBuilder(
             inspection.name,
             inspection.uuid,
             inspection.table,
-            inspection.file.sha256,
+            inspection.file,
             self.attestations,
             self.compute_changes,
+            self.compute_state,
+            self.database.get(store_keys.rows(inspection.uuid)),
+            lambda hashes: _state_nodes(self.database, hashes),
         )
         first_sequence = inspection.after.sequence - len(inspection.events)
-        leaves = builder.build(inspection.events, first_sequence, pool)
-        for leaf in leaves:  # raises Invalid here, before the leaves of other tables depend on this one
-            check_leaf(leaf)
-            leaf.encode()
+        leaves = list(builder.build(inspection.events, first_sequence, pool))
+        for built in leaves:  # raises Invalid here, before the leaves of other tables depend on this one
+            check_leaf(built.leaf)
+            built.leaf.encode()
         return leaves
 
     def _ordered(
-        self, inspections: Mapping[str, _Inspection], leaves: Mapping[str, list[Leaf]], incomplete: set[str]
+        self, inspections: Mapping[str, _Inspection], leaves: Mapping[str, list[BuiltLeaf]], incomplete: set[str]
     ) -> list[NewLeaves]:
         """The leaves of all tables in their order, in segments that begin and end where a transaction does."""
         order, held = arrange({name: inspections[name].events for name in leaves}, incomplete)
@@ -269,7 +278,8 @@ class Detection:
         ordered, at = list[NewLeaves](), 0
         while at < len(order):
             segments = order[at : at + (len(order[at].group) or 1)]
-            parts = [leaves[segment.table][segment.start : segment.end] for segment in segments]
+            built = [leaves[segment.table][segment.start : segment.end] for segment in segments]
+            parts = [[each.leaf for each in part] for part in built]
             if segments[0].group:
                 parts = [[leaf] for leaf in link_transaction([leaf for (leaf,) in parts])]
             for position, (segment, part) in enumerate(zip(segments, parts, strict=True), at):
@@ -277,7 +287,10 @@ class Detection:
                 if last[segment.table] == position:
                     state = inspection.state_before(held)
                     uuids = _extended(inspection.uuids, inspection.uuid)
-                ordered.append(NewLeaves(inspection.name, inspection.uuid, tuple(part), state, uuids))
+                states = [each.rows for each in built[position - at] if each.rows is not None]
+                rows = next((state.stored for state in reversed(states) if state.stored), None)
+                nodes = {hash_: node for state in states for hash_, node in state.nodes.items()}
+                ordered.append(NewLeaves(inspection.name, inspection.uuid, tuple(part), state, uuids, rows, nodes))
             at += len(segments)
         return ordered
 
@@ -332,6 +345,11 @@ class Detection:
     def _uuids(self, name: str) -> list[str]:
         """The uuids of the tables that had the name, the newest last."""
         return store_keys.unpack_uuids(self.database.get(store_keys.uuids(name)) or b"")
+
+
+def _state_nodes(db: Store, hashes: Sequence[bytes]) -> list[bytes]:
+    """Stored nodes of state maps; an unknown one is empty, which no hash is of."""
+    return [value or b"" for value in db.get_many([store_keys.state_node(hash_) for hash_ in hashes])]
 
 
 def _extended(uuids: Sequence[str], uuid: str) -> tuple[str, ...] | None:

@@ -33,6 +33,7 @@ from catalog.timeline.log.table_map import TableMap
 from catalog.timeline.sequencer.attestation import Attestations, ComputeChanges
 from catalog.timeline.sequencer.batch import Batch, events_of
 from catalog.timeline.sequencer.detection import Detection, NewLeaves
+from catalog.timeline.sequencer.row_state import ComputeState
 from catalog.timeline.sequencer.sweep import listed_tables, runs_of, tables_to_inspect
 from catalog.timeline.sequencer.vector_events import VectorObjects
 
@@ -92,8 +93,12 @@ class Sequencer:
         bus: EventBus,
         compute_changes: ComputeChanges | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        compute_state: ComputeState | None = None,
     ) -> None:
-        """`compute_changes` computes a changes_root that the writer did not attest; None: such leaves have none."""
+        """`compute_changes` computes a changes_root that the writer did not attest; None: such leaves have none.
+
+        `compute_state` computes the digest and map of a table's rows after each leaf; None: leaves have none.
+        """
         self._location = location
         self._catalog = catalog
         self._publisher = publisher
@@ -101,6 +106,7 @@ class Sequencer:
         self._signer = signer
         self._bus = bus
         self._compute_changes = compute_changes
+        self._compute_state = compute_state
         self._clock_ms = clock_ms
         self._log: _OpenLog | None = None
         self._lock = threading.Lock()
@@ -187,7 +193,9 @@ class Sequencer:
 
         moved = [request for request in requests if isinstance(request, TableMoved)]
         now_ms = self._clock_ms()
-        detection = Detection(log.db, self._catalog, self._attestations, now_ms, self._compute_changes)
+        detection = Detection(
+            log.db, self._catalog, self._attestations, now_ms, self._compute_changes, self._compute_state
+        )
         new_leaves = detection.detect([request.table for request in moved])
         # A crash up to here has written attestations at most. The next run reads them and finds them correct.
 

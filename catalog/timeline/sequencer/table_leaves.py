@@ -1,4 +1,4 @@
-"""Leaves from table events: with the attestation of each new snapshot and the row changes of each move of main.
+"""Leaves from table events: the attestation of each new snapshot, the changes of each move of main, the rows after it.
 
 Writes only attestations.
 """
@@ -6,11 +6,12 @@ Writes only attestations.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -18,55 +19,109 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.core.errors import Invalid
 from catalog.iceberg import ROWS_DIGEST
+from catalog.merkle.prefix_map import ReadNodes
 from catalog.timeline.log.leaf import ATTESTED_BY_LAKE, MAIN, MOVES_OF_MAIN, Leaf
 from catalog.timeline.sequencer.attestation import Attestations, ChangesDigest, ComputeChanges
-from catalog.timeline.sequencer.table_state import TableEvent
+from catalog.timeline.sequencer.row_state import NOT_COMPUTED, ComputeState, RowState
+from catalog.timeline.sequencer.table_state import MetadataFile, TableEvent
 
+AT_ONCE = 8
+"""Events whose changes are computed side by side, and held in memory until the rows after them are known."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LATEST_MS = 9_999_999_999_999  # has as many digits as any time of the next 260 years
 
 
 @dataclass(frozen=True)
+class BuiltLeaf:
+    """A leaf, and the state of main's rows after it; None if the leaf does not say which rows main has."""
+
+    leaf: Leaf
+    rows: RowState | None = None
+
+
+@dataclass(frozen=True)
 class LeafBuilder:
-    """Builds the leaves of one table, at one of its metadata files."""
+    """Builds the leaves of one table, at one of its metadata files.
+
+    `stored_rows`: the stored state of main's rows before the first of them. `read_nodes`: of its state map.
+    """
 
     name: str
     uuid: str
     table: Table
-    metadata_sha256: str
+    file: MetadataFile
     attestations: Attestations
     compute_changes: ComputeChanges | None
+    compute_state: ComputeState | None
+    stored_rows: bytes | None
+    read_nodes: ReadNodes
 
-    def build(self, events: Sequence[TableEvent], first_sequence: int, pool: ThreadPoolExecutor) -> list[Leaf]:
-        """One leaf per event, in order. Attestations and changes are loaded side by side."""
-        return [
-            replace(leaf, sequence=sequence)
-            for sequence, leaf in enumerate(pool.map(self._leaf, events), first_sequence)
-        ]
+    def build(self, events: Sequence[TableEvent], first_sequence: int, pool: ThreadPoolExecutor) -> Iterator[BuiltLeaf]:
+        """One leaf per event, in order. Attestations and changes are loaded side by side; states follow each other."""
+        stored, new_nodes, remaining = self.stored_rows, dict[bytes, bytes](), iter(events)
+        sequence = first_sequence
+        while window := list(islice(remaining, AT_ONCE)):
+            for leaf, changes in pool.map(self._leaf, window):
+                leaf, rows = replace(leaf, sequence=sequence), None
+                if leaf.states_rows:
+                    rows = self._rows_after(leaf, changes, stored, new_nodes)
+                    stored = rows.stored or stored
+                    leaf = replace(leaf, state_digest=rows.digest, state_root=rows.root, state_missing=rows.missing)
+                yield BuiltLeaf(leaf, rows)
+                sequence += 1
 
-    def _leaf(self, event: TableEvent) -> Leaf:
-        leaf = build_leaf(self.name, self.uuid, self.metadata_sha256, 0, event)
+    def _leaf(self, event: TableEvent) -> tuple[Leaf, ChangesDigest | None]:
+        """The leaf of an event, without the rows after it; and its changes, if they were computed from the files."""
+        leaf = build_leaf(self.name, self.uuid, self.file.sha256, 0, event)
         if event.snapshot is not None:
             return self._with_attestation(leaf, event, event.snapshot)
         changes = self._changes_of_move(event)
-        if changes is None:
-            return leaf
-        return replace(leaf, changes_root=changes.root, changes_count=changes.count, attested=ATTESTED_BY_LAKE)
+        if changes is not None:
+            leaf = replace(leaf, changes_root=changes.root, changes_count=changes.count, attested=ATTESTED_BY_LAKE)
+        return leaf, changes
+
+    def _rows_after(
+        self, leaf: Leaf, changes: ChangesDigest | None, stored: bytes | None, new_nodes: dict[bytes, bytes]
+    ) -> RowState:
+        """The state of main's rows after the leaf. `new_nodes`: those that are not stored yet; its own are added."""
+        if self.compute_state is None:
+            return RowState(None, None, NOT_COMPUTED, b"")
+        until = None if leaf.snapshot_id is None else self._snapshots.get(leaf.snapshot_id)
+        schema_id = self._schema_ids.get(leaf.schema_sha256 or "")
+
+        def read_nodes(hashes: Sequence[bytes]) -> Sequence[bytes]:
+            unknown = [hash_ for hash_ in hashes if hash_ not in new_nodes]
+            read = dict(zip(unknown, self.read_nodes(unknown), strict=True)) if unknown else {}
+            return [new_nodes.get(hash_) or read[hash_] for hash_ in hashes]
+
+        rows = self.compute_state(self.table, leaf, until, schema_id, stored, changes, read_nodes)
+        new_nodes |= rows.nodes
+        return rows
+
+    @cached_property
+    def _schema_ids(self) -> dict[str, int]:
+        return {digest: schema_id for schema_id, digest in self.file.schemas.items()}
 
     @cached_property
     def _snapshots(self) -> dict[int, Snapshot]:
         return {snapshot.snapshot_id: snapshot for snapshot in self.table.metadata.snapshots}
 
-    def _with_attestation(self, leaf: Leaf, event: TableEvent, snapshot: Snapshot) -> Leaf:
+    def _with_attestation(self, leaf: Leaf, event: TableEvent, snapshot: Snapshot) -> tuple[Leaf, ChangesDigest | None]:
         """The leaf of an event that adds a snapshot. Its changes are from `event.parent_id`.
 
         A writer's changes are from the parent that the snapshot names, so they are believed only if that is the same.
         """
+        computed = list[ChangesDigest | None]()
+
+        def compute_changes(io: FileIO) -> ChangesDigest | None:
+            computed.append(self._changes(event.parent_id, snapshot, snapshot.schema_id, io))
+            return computed[0]
+
         attestation, attested = self.attestations.load(
             self.uuid,
             snapshot,
             self.table.io,
-            lambda io: self._changes(event.parent_id, snapshot, snapshot.schema_id, io),
+            compute_changes,
             believe_changes=event.parent_id == snapshot.parent_snapshot_id,
         )
         leaf = replace(
@@ -78,7 +133,7 @@ class LeafBuilder:
             changes_count=attestation.changes_count,
             attested=attested,
         )
-        return _with_rows_digest(leaf, snapshot)
+        return _with_rows_digest(leaf, snapshot), computed[0]
 
     def _changes_of_move(self, event: TableEvent) -> ChangesDigest | None:
         """The row changes of an event that moves main to another snapshot."""

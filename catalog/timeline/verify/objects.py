@@ -12,7 +12,8 @@ and is not a fault.
 What the manifests state about the rows of their data files is compared with the rows (statistics.py).
 
 Then the changes of each commit are computed again and compared with its leaf's changes_root, and the rows of each
-rewrite, in the files it took away and in those it added, with its rows_digest.
+rewrite, in the files it took away and in those it added, with its rows_digest. The rows after each leaf are compared
+with its state_digest and state_root (row_states.py).
 Of vector tables, the head and Lance's manifests are compared (vector_verification.py).
 """
 
@@ -33,13 +34,15 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.core.aws_errors import translate_errors
 from catalog.core.errors import LakeError, NotFound, Unverified
 from catalog.timeline.log import store_keys
-from catalog.timeline.log.leaf import MAIN, RESET, TRANSACTION, Leaf
+from catalog.timeline.log.leaf import RESET, TRANSACTION, Leaf
 from catalog.timeline.log.store import Store
 from catalog.timeline.sequencer.attestation import Attestation, Attestations, RecomputedChanges, attestation_key
+from catalog.timeline.sequencer.row_state import ComputeState
 from catalog.timeline.sequencer.table_state import MetadataFile, TableState
 from catalog.timeline.sequencer.vector_events import VectorObjects, is_vector_table
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
 from catalog.timeline.verify.indexes import row_name
+from catalog.timeline.verify.row_states import RowStates
 from catalog.timeline.verify.table_walk import Commit, TableWalk
 from catalog.timeline.verify.vectors import verify_vectors
 
@@ -73,9 +76,11 @@ class ObjectVerification:
     workers: int
     recount: Recount | None = None
     recount_rows: RecountRows | None = None
+    compute_state: ComputeState | None = None
     objects: int = 0
     changes: int = 0
     rewrites: int = 0
+    states: int = 0
     uncounted: int = 0
     statistics: int = 0
     uncompared: int = 0
@@ -115,7 +120,7 @@ class ObjectVerification:
             self._commit.cache_clear()
 
     def _recount(self, uuid: str, table: Table) -> None:
-        """Recomputes every changes_root and rows_digest of the table whose two snapshots have not expired.
+        """Recomputes every changes_root, rows_digest and state of the table whose two snapshots have not expired.
 
         Call it only if all objects are as committed: a damaged one would be reported twice.
         """
@@ -123,35 +128,75 @@ class ObjectVerification:
         schema_ids = {digest: schema_id for schema_id, digest in schemas.items()}
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
         stated = {leaf.snapshot_id: leaf.parent_id for _, leaf in self._chain(uuid) if leaf.is_snapshot}
+        states = None
+        if self.compute_state is not None:
+            stored = self.compute_state.forget(self.db.get(store_keys.rows(uuid)))
+            states = RowStates(table, self.compute_state, stored)
+        last = None
         for index, leaf in self._chain(uuid):
-            if not self.start <= index < self.size or not (leaf.moves_rows or leaf.changes_root or leaf.rows_digest):
+            if not self.start <= index < self.size or not (leaf.states_rows or leaf.changes_root or leaf.rows_digest):
                 continue
-            if leaf.ref == MAIN and is_hidden_reset(leaf, by_id, stated):
+            if leaf.moves_rows and is_hidden_reset(leaf, by_id, stated):
                 what = f"main moved from {leaf.parent_id}, which is no ancestor of its snapshot: it should be a reset"
                 self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
-            if leaf.snapshot_id not in by_id or leaf.parent_id not in {None, *by_id}:
-                continue
-            if leaf.schema_sha256 not in schema_ids:
-                continue
-            since = None if leaf.parent_id is None else by_id[leaf.parent_id]
-            until, schema_id = by_id[leaf.snapshot_id], schema_ids[leaf.schema_sha256]
-            self._recount_changes(table, since, until, schema_id, index, leaf)
-            if since is not None and leaf.rows_digest is not None:
-                self._recount_rows(table, since, until, schema_id, index, leaf)
+            recounted = self._recount_leaf(table, by_id, schema_ids, index, leaf)
+            if states is not None and leaf.states_rows:
+                self._check_state(states, by_id, schema_ids, index, leaf, recounted)
+                last = (index, leaf)
+        if states is not None and last is not None:
+            self._add_state_fault(*last, states.finish())
+            self.states += states.states
+            self.uncounted += states.uncounted
+
+    def _recount_leaf(
+        self, table: Table, by_id: Mapping[int, Snapshot], schema_ids: Mapping[str, int], index: int, leaf: Leaf
+    ) -> RecomputedChanges | None:
+        """Recomputes a leaf's changes, and the rows of a rewrite; None if it has none, or that is not possible."""
+        if not (leaf.moves_rows or leaf.changes_root or leaf.rows_digest):
+            return None
+        until = None if leaf.snapshot_id is None else by_id.get(leaf.snapshot_id)
+        schema_id = schema_ids.get(leaf.schema_sha256 or "")
+        if until is None or schema_id is None or leaf.parent_id not in {None, *by_id}:
+            return None
+        since = None if leaf.parent_id is None else by_id[leaf.parent_id]
+        recounted = self._recount_changes(table, since, until, schema_id, index, leaf)
+        if since is not None and leaf.rows_digest is not None:
+            self._recount_rows(table, since, until, schema_id, index, leaf)
+        return recounted
+
+    def _check_state(
+        self,
+        states: RowStates,
+        by_id: Mapping[int, Snapshot],
+        schema_ids: Mapping[str, int],
+        index: int,
+        leaf: Leaf,
+        recounted: RecomputedChanges | None,
+    ) -> None:
+        until = None if leaf.snapshot_id is None else by_id.get(leaf.snapshot_id)
+        schema_id = schema_ids.get(leaf.schema_sha256 or "")
+        if schema_id is None or (until is None and leaf.snapshot_id is not None):
+            states.skip()
+            return
+        self._add_state_fault(index, leaf, states.add(leaf, until, schema_id, recounted))
+
+    def _add_state_fault(self, index: int, leaf: Leaf, what: str | None) -> None:
+        if what is not None:
+            self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
 
     def _recount_changes(
         self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, index: int, leaf: Leaf
-    ) -> None:
+    ) -> RecomputedChanges | None:
         if leaf.changes_root is None:
             self.uncounted += leaf.moves_rows
-            return
+            return None
         with translate_errors(leaf.table):
             recounted = (
                 None if self.recount is None else self.recount(table, since, until, schema_id, leaf.changes_root)
             )
         if recounted is None:
             self.uncounted += 1
-            return
+            return None
         self.changes += 1
         for path, stated, rows in recounted.miscounted:
             what = f"its manifest states {stated} rows, and the file has {rows}"
@@ -159,6 +204,7 @@ class ObjectVerification:
         if (recounted.root, recounted.count) != (leaf.changes_root, leaf.changes_count):
             what = f"its changes_root is not that of its files, which have {recounted.count} changes"
             self._add_attestation_fault(index, leaf, what)
+        return recounted
 
     def _recount_rows(
         self, table: Table, since: Snapshot, until: Snapshot, schema_id: int, index: int, leaf: Leaf

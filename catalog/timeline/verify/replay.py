@@ -15,8 +15,9 @@ from catalog.merkle.prefix_map import PrefixMap, read_map
 from catalog.merkle.tiles import hash_reader
 from catalog.merkle.tree import inclusion_proof, leaf_hash
 from catalog.merkle.verify import ProofError, verify_inclusion
-from catalog.timeline.log import store_keys
+from catalog.timeline.log import leaf_rules, store_keys
 from catalog.timeline.log.leaf import (
+    ATTESTED_BY_LAKE,
     MAIN,
     MOVES_OF_MAIN,
     REFERENCE_OPERATIONS,
@@ -45,6 +46,8 @@ class _Table:
 
     sequence: int
     main: int | None
+    state: tuple[str | None, str | None, str | None] | None = None
+    """What its last leaf of main states: schema_sha256, state_digest, state_root; None: not known."""
 
 
 class Replay:
@@ -88,6 +91,8 @@ class Replay:
         """Checks the next leaf, and the batch that ended before it. Every contradiction is a fault."""
         if self._last is not None:
             self._check_batch(*self._last, leaf.sequenced_ms)
+        for what in leaf_rules.faults(leaf):
+            self._fault(index, leaf, what)
         self._check_transaction(index, leaf)
         self._check_table(index, leaf)
         try:
@@ -133,6 +138,7 @@ class Replay:
             self._check_reference(index, leaf, table.main)
         else:
             self._fault(index, leaf, f"it has the operation {leaf.operation!r:.40}, which does not exist")
+        self._check_state(index, leaf, table)
         if leaf.ref == MAIN and leaf.operation != "drop":
             table.main = leaf.snapshot_id
         table.sequence = leaf.sequence
@@ -155,6 +161,21 @@ class Replay:
             if leaf.snapshot_id != stated:
                 what = f"it has the operation {leaf.operation}, but moves main from {main} to {leaf.snapshot_id}"
                 self._fault(index, leaf, what)
+
+    def _check_state(self, index: int, leaf: Leaf, table: _Table) -> None:
+        """Checks what the leaf states of main's rows: without changes they are those of the leaf before."""
+        stated = (leaf.state_digest, leaf.state_root)
+        if not leaf.states_rows:
+            if (*stated, leaf.state_missing) != (None, None, None):
+                self._fault(index, leaf, "it states the rows of main, but is not about them")
+            return
+        before, table.state = table.state, (leaf.schema_sha256, *stated)
+        unchanged = not leaf.moves_rows or (leaf.changes_count == 0 and leaf.attested == ATTESTED_BY_LAKE)
+        if before is None or not unchanged or before[0] != leaf.schema_sha256:
+            return
+        for name, old, new in zip(("state_digest", "state_root"), before[1:], stated, strict=True):
+            if old is not None and new is not None and old != new:
+                self._fault(index, leaf, f"it changes no row, but its {name} is not that of the leaf before")
 
     def _table_before(self, leaf: Leaf) -> _Table:
         """The table before its first leaf here: new, or dropped before `start` and now under a name again."""

@@ -35,6 +35,7 @@ from catalog.timeline.log.publisher import (
 from catalog.timeline.log.store import Store
 from catalog.timeline.reader.sources import StoredSource
 from catalog.timeline.sequencer.attestation import Attestations
+from catalog.timeline.sequencer.row_state import ComputeState
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
 from catalog.timeline.verify.indexes import row_name
 from catalog.timeline.verify.objects import ObjectVerification, Recount, RecountRows
@@ -65,6 +66,8 @@ class Report:
     """Changes roots that were recomputed from the files."""
     rewrites: int
     """Rewrites whose rows digest was recomputed, before and after."""
+    states: int
+    """Leaves whose state of main's rows was recomputed from the files."""
     uncounted: int
     """Commits whose changes or rows digest was not recomputed: too many rows, or files that give no exact result."""
     statistics: int
@@ -94,9 +97,9 @@ class Verifier:
     `policy` takes the place of `trusted`: its logs are the keys, and the published checkpoint and `since` must be
     cosigned as it demands. Other stored checkpoints are the log's own notes, which no witness signs.
 
-    `recount` and `recount_rows` recompute changes and rows digests for deep verification: catalog.changes.recount and
-    recount_rows. They are parameters because catalog.changes is a layer above this one. Without them, these commits
-    are reported as uncounted.
+    `recount`, `recount_rows` and `compute_state` recompute changes, rows digests and states for deep verification:
+    catalog.changes.recount, recount_rows and StateComputer. They are parameters because catalog.changes is a layer
+    above this one. Without them, these commits are reported as uncounted.
     """
 
     db: Store
@@ -108,6 +111,7 @@ class Verifier:
     workers: int = WORKERS
     recount: Recount | None = None
     recount_rows: RecountRows | None = None
+    compute_state: ComputeState | None = None
     policy: Policy | None = None
     _faults: FaultCollector = field(default_factory=FaultCollector)
 
@@ -137,6 +141,7 @@ class Verifier:
             self.workers,
             self.recount,
             self.recount_rows,
+            self.compute_state,
         )
         with BoundedPool(self.workers) as pool:
             copy = PublishedCopy(PublishedTiles(self.s3, self.bucket), published.size, pool, self._faults)
@@ -157,6 +162,7 @@ class Verifier:
             bytes=objects.length,
             changes=objects.changes,
             rewrites=objects.rewrites,
+            states=objects.states,
             uncounted=objects.uncounted,
             statistics=objects.statistics,
             uncompared=objects.uncompared,

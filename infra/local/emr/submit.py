@@ -102,6 +102,8 @@ def plan(
         **session.local_environment(scratch),
         **_sdk_environment(endpoint, principal),
         **{key.removeprefix(DRIVER_ENV): value for key, value in requested_conf.items() if key.startswith(DRIVER_ENV)},
+        # The image's own interpreter is this one here.
+        **dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable),
         "PYTHONPATH": os.pathsep.join(map(str, python_path)),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",  # a job run leaves no .pyc files behind

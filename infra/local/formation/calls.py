@@ -158,7 +158,8 @@ def create_pool_client(client: Any, properties: Properties) -> Mapping[str, Any]
 
 def create_key(client: Any, properties: Properties) -> Mapping[str, Any]:
     policy = json.dumps(properties["KeyPolicy"])
-    key = client.create_key(Policy=policy, Description=properties.get("Description", ""))["KeyMetadata"]
+    kind = {name: properties[name] for name in ("KeySpec", "KeyUsage") if name in properties}
+    key = client.create_key(Policy=policy, Description=properties.get("Description", ""), **kind)["KeyMetadata"]
     if properties.get("EnableKeyRotation") in (True, "true"):
         client.enable_key_rotation(KeyId=key["KeyId"])
     return {"KeyId": key["KeyId"], "Arn": key["Arn"], "PendingWindowInDays": int(properties["PendingWindowInDays"])}

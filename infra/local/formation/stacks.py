@@ -1,4 +1,4 @@
-"""Patches for moto's CloudFormation stacks: rollback, deletion, parameter defaults, and parsing of JSON templates."""
+"""Patches for moto's CloudFormation stacks: rollback, deletion, parameter defaults, and strict templates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.models import CloudFormationBackend, Stack
+
+from infra.local.formation.schemas import unknown_properties
 
 
 @functools.cache
@@ -15,7 +18,7 @@ def patch_stacks() -> None:
     """Applies every patch, once per process."""
     _roll_back_failed_stacks()
     _keep_parameter_defaults()
-    _parse_json_templates()
+    _parse_templates()
     _forget_deleted_resources()
 
 
@@ -53,15 +56,19 @@ def _keep_parameter_defaults() -> None:
     CloudFormationBackend._resolve_update_parameters = resolve
 
 
-def _parse_json_templates() -> None:
-    """moto parses every template as YAML first, in pure Python, which takes seconds for the lake's templates."""
+def _parse_templates() -> None:
+    """AWS: a template with a property that its type does not have is refused; moto ignores the property.
+
+    And moto parses every template as YAML first, in pure Python, which takes seconds for the lake's templates.
+    """
     original = Stack.parse_template
 
     def parse_template(template: str) -> dict[str, Any]:
-        if template.lstrip().startswith("{"):
-            parsed: dict[str, Any] = json.loads(template)
-            return parsed
-        return original(template)
+        is_json = template.lstrip().startswith("{")
+        parsed: dict[str, Any] = json.loads(template) if is_json else original(template)
+        if unknown := unknown_properties(parsed):
+            raise ValidationError(message="; ".join(unknown))
+        return parsed
 
     Stack.parse_template = staticmethod(parse_template)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +30,9 @@ class DeniedError(Exception):
 
 
 class Authorizer:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, locate: Callable[[str], str]) -> None:
         self._clock = clock
-        self._keys = KeySets()
+        self._keys = KeySets(locate)
 
     def authorize(self, request: Request, route: Route) -> dict[str, Any] | None:
         """The value of `requestContext.authorizer`; None for a public route. Raises DeniedError."""

@@ -20,10 +20,11 @@ ALGORITHM = "RS256"
 
 
 class Issuer:
-    """An OIDC issuer at `url`. The gateway serves `document(path)` below that URL."""
+    """An OIDC issuer whose documents the gateway serves below `address`. `url` is what its tokens say: the address, or
+    the URL of the deployed Cognito user pool that it stands for."""
 
-    def __init__(self, url: str, clock: Clock | None = None) -> None:
-        self.url = url
+    def __init__(self, address: str, clock: Clock | None = None) -> None:
+        self.address = self.url = address
         self._clock = clock or SystemClock()
         self._keys: list[RSAKey] = []  # newest first; generated at first use, because that takes a moment
         self._lock = threading.Lock()
@@ -53,13 +54,17 @@ class Issuer:
         key = self._current()[0]
         return str(jwt.encode({"alg": ALGORITHM, "kid": key.kid}, standard | claims, key, [ALGORITHM]))
 
+    def locate(self, issuer: str) -> str:
+        """Where the documents of an issuer are: a pool's are here."""
+        return self.address if issuer == self.url else issuer
+
     def rotate(self) -> None:
         """Signs with a new key from now on; the old keys stay in the key set."""
         with self._lock:
             self._keys.insert(0, _new_key())
 
     def document(self, path: str) -> bytes | None:
-        """The JSON document at a path below `url`; None for an unknown path."""
+        """The JSON document at a path below `address`; None for an unknown path."""
         if path == "/.well-known/openid-configuration":
             return json.dumps(self._configuration()).encode()
         if path == "/.well-known/jwks.json":
@@ -76,7 +81,7 @@ class Issuer:
     def _configuration(self) -> dict[str, Any]:
         return {
             "issuer": self.url,
-            "jwks_uri": f"{self.url}/.well-known/jwks.json",
+            "jwks_uri": f"{self.address}/.well-known/jwks.json",
             "id_token_signing_alg_values_supported": [ALGORITHM],
             "response_types_supported": ["token"],
             "subject_types_supported": ["public"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -19,6 +20,7 @@ from infra.local.endpoint import Endpoint
 from infra.local.gateway import cors
 from infra.local.gateway.apis import Api, DeployedApis, Integration
 from infra.local.gateway.authorizer import Authorizer, DeniedError
+from infra.local.gateway.discovery import POOL
 from infra.local.gateway.event import build_event
 from infra.local.gateway.issuer import Issuer
 from infra.local.gateway.page import Session, page_response
@@ -42,7 +44,7 @@ _log = logging.getLogger(__name__)
 class Gateway:
     """Serves every deployed HTTP API on one loopback port, and the issuer of their tokens below `/_issuer`.
 
-    The port is bound on creation, so that the stacks can be deployed with `issuer.url`.
+    The port is bound on creation, so that stacks that name an issuer can be deployed with `issuer.address`.
     """
 
     def __init__(
@@ -51,11 +53,11 @@ class Gateway:
         self._clock = clock or SystemClock()
         self._apis = DeployedApis(endpoint, log)
         self._invoke = invoke
-        self._authorizer = Authorizer(self._clock)
         self._throttle = Throttle()
         self._listener = Listener(self._application, port, "api-gateway")
         self.url = f"http://127.0.0.1:{self._listener.port}"
         self.issuer = Issuer(f"{self.url}{ISSUER_PREFIX}", self._clock)
+        self._authorizer = Authorizer(self._clock, self.issuer.locate)
         self.page_session: Session | None = None
         """Returns the session of the page at the root; None serves no page."""
 
@@ -75,12 +77,22 @@ class Gateway:
 
     def audience(self) -> str:
         """The audience that the first deployed JWT authorizer requires. Raises LookupError without one."""
-        routes = (route for api in self._apis.current().values() for route in api.routes)
-        audiences = (route.authorizer["JwtConfiguration"].get("Audience") or [] for route in routes if route.authorizer)
-        for audience in audiences:
-            if audience:
+        for configuration in self._jwt_configurations():
+            if audience := configuration.get("Audience"):
                 return str(audience[0])
         raise LookupError("no deployed API has a JWT authorizer with an audience")
+
+    def stand_for_pool(self) -> None:
+        """Makes the issuer sign as the user pool that the first deployed JWT authorizer trusts, if that is a pool."""
+        issuers = (str(configuration["Issuer"]) for configuration in self._jwt_configurations())
+        if pool := next((issuer for issuer in issuers if POOL.fullmatch(issuer)), None):
+            self.issuer.url = pool
+
+    def _jwt_configurations(self) -> Iterator[dict[str, Any]]:
+        for api in self._apis.current().values():
+            for route in api.routes:
+                if route.authorizer:
+                    yield route.authorizer["JwtConfiguration"]
 
     def _application(self, environ: dict[str, Any], start_response: Any) -> Any:
         request = Request(environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import urllib3
@@ -71,9 +72,10 @@ def _time(claims: dict[str, Any], name: str, *, required: bool = False) -> float
 
 class KeySets:
     """The issuers' public keys by kid, from OIDC discovery. An unknown kid fetches them again: the issuer may have
-    rotated its keys."""
+    rotated its keys. `locate` says where an issuer's documents are."""
 
-    def __init__(self) -> None:
+    def __init__(self, locate: Callable[[str], str]) -> None:
+        self._locate = locate
         self._http = urllib3.PoolManager(timeout=5.0, retries=False)
         self._keys: dict[str, dict[str, RSAKey]] = {}
         self._lock = threading.Lock()
@@ -91,7 +93,7 @@ class KeySets:
 
     def _fetch(self, issuer: str) -> dict[str, RSAKey]:
         try:
-            discovery = self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+            discovery = self._get(f"{self._locate(issuer).rstrip('/')}/.well-known/openid-configuration")
             jwks = self._get(discovery["jwks_uri"])["keys"]
         except (urllib3.exceptions.HTTPError, ValueError, KeyError) as error:
             raise InvalidTokenError("OIDC discovery endpoint communication error") from error

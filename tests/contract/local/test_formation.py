@@ -139,3 +139,27 @@ def test_a_generated_secret_has_the_length_asked_for(server: ApiServer) -> None:
     text = server.endpoint.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
     assert len(text) == 64
     assert text.isalnum()
+
+
+@pytest.mark.parametrize(
+    ("type_", "properties", "unknown"),
+    [
+        ("AWS::SQS::Queue", {"QueueName": "q", "Fifo": True}, "has no property Fifo"),
+        (
+            "AWS::S3::Bucket",
+            {"LifecycleConfiguration": {"Rules": [{"Status": "Enabled", "Expire": 1}]}},
+            "has no property LifecycleConfiguration.Rules.Expire",
+        ),
+        (
+            "AWS::EMRServerless::Application",
+            {"Type": "SPARK", "MaximumCapacity": {"Vcpu": "4"}},
+            "MaximumCapacity.Vcpu",
+        ),
+    ],
+)
+def test_a_property_that_the_type_does_not_have_is_refused(
+    server: ApiServer, type_: str, properties: dict[str, Any], unknown: str
+) -> None:
+    """moto ignores it, and the lake would run here with less than its template says."""
+    with pytest.raises(ClientError, match=unknown):
+        stack(server, "strict", Resource={"Type": type_, "Properties": properties})

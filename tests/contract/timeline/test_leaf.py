@@ -40,6 +40,9 @@ leaves = st.builds(
     rows_digest=digests,
     attested=st.sampled_from([None, "lake", "writer"]),
     map_root=digests,
+    state_digest=digests,
+    state_root=digests,
+    state_missing=st.sampled_from([None, "size", "unreadable"]),
 )
 
 
@@ -88,7 +91,7 @@ def test_the_bytes_of_a_leaf_are_these_and_no_others() -> None:
         + b'","operation":"append","parent_id":null,"ref":"main","rows_digest":null,"schema_sha256":"'
         + b"0" * 64
         + b'","sequence":1,"sequenced_ms":1800000000001,"snapshot_id":"9223372036854775807",'
-        b'"table":"sales.orders","table_uuid":"6f0e5bd4-6a4f-4d5e-9c1b-0d2f3a4b5c6d"}'
+        b'"state_digest":null,"state_missing":null,"state_root":null,"table":"sales.orders","table_uuid":"6f0e5bd4-6a4f-4d5e-9c1b-0d2f3a4b5c6d"}'
     )
 
 
@@ -96,6 +99,17 @@ def test_a_leaf_of_the_first_format_is_refused_with_what_to_do() -> None:
     old = (Path(__file__).parents[2] / "golden" / "timeline" / "leaf-v1.json").read_bytes()
     with pytest.raises(Unverified, match="commit@v1, and this version reads only strandline/commit@v2"):
         Leaf.decode(old)
+
+
+def test_a_leaf_with_every_digest_and_the_longest_names_of_glue_fits() -> None:
+    digests = dict.fromkeys(
+        ["manifest_list_sha256", "content_root", "changes_root", "rows_digest", "map_root", "state_digest"], "00" * 32
+    )
+    most = {"parent_id": -(2**63), "snapshot_id": -(2**63), "sequence": 2**53 - 1, "changes_count": 2**53 - 1}
+    most |= {"content_count": 2**53 - 1, "committed_ms": 9_999_999_999_999, "sequenced_ms": 9_999_999_999_999}
+    rest = {"operation": "transaction", "attested": "writer", "state_root": "00" * 32}
+    leaf = a_leaf(table="d" * 255 + "." + "t" * 255, **digests, **most, **rest)
+    assert len(leaf.encode()) == 1654 <= MAX_BYTES
 
 
 def test_any_leaf_may_be_the_last_of_its_batch_and_has_room_for_the_map_root() -> None:
@@ -144,7 +158,7 @@ def test_the_digest_of_a_schema_is_over_its_canonical_form() -> None:
 
 
 def test_the_examples_in_the_key_module_hold() -> None:
-    assert doctest.testmod(store_keys) == doctest.TestResults(failed=0, attempted=15)
+    assert doctest.testmod(store_keys) == doctest.TestResults(failed=0, attempted=17)
 
 
 @given(st.tuples(small, small), st.tuples(small, small))

@@ -6,10 +6,12 @@ import pyarrow as pa
 import pytest
 
 from catalog.core.errors import Unverified
+from catalog.merkle.note import Ed25519Signer
 from catalog.merkle.tiles import Tile
 from catalog.timeline.log import store_keys
 from catalog.timeline.log.publisher import PublishedTiles
 from catalog.timeline.log.store import StoreReader, StoreWriter
+from catalog.timeline.reader.timeline import Timeline
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
 from catalog.timeline.verify.published import PublishedCopy
 from catalog.timeline.verify.verifier import Verifier
@@ -52,6 +54,32 @@ def test_a_clone_is_compared_with_the_commits_of_its_source(world: World) -> Non
     world.sequencer().catch_up([name, copy])
     report = verify(world, deep=True)
     assert (report.faults, report.uncovered) == ((), 0)
+
+
+def test_only_pinned_keys_count_and_each_in_its_time(world: World) -> None:
+    """The lake's own list of keys proves nothing to an auditor. A retired key that was stolen signs nothing new."""
+    old, new, stranger = world.signer, Ed25519Signer.generate(ORIGIN), Ed25519Signer.generate(ORIGIN)
+    world.sequencer().append(leaves(0, 3))
+    world.sequencer(signer=new).append(leaves(3, 4))
+
+    def faults(*signers: Ed25519Signer) -> list[str]:
+        reader = StoreReader.open(world.place())
+        try:
+            keys = [signer.verifier_key for signer in signers]
+            report = Verifier(reader, world.client("s3"), world.bucket, world.catalog("auditor"), ORIGIN, keys).verify()
+            return [fault.what for fault in report.faults]
+        finally:
+            reader.close()
+
+    assert faults(old, new) == []
+    assert faults(old, new, stranger) == []
+    for pinned in ((old,), (new,), (stranger,), (old, stranger)):
+        assert any("does not verify" in what or "another log" in what for what in faults(*pinned)), pinned
+    head = Timeline(world.stored().source, ORIGIN).head().checkpoint
+    writer = StoreWriter.open(world.place())
+    writer.write([(store_keys.checkpoint(7), head.sign([old]))])  # the same tree, by the retired key
+    writer.close()
+    assert any("does not verify" in what for what in faults(old, new))
 
 
 def test_going_on_from_a_verified_checkpoint_reads_only_what_is_new(world: World) -> None:

@@ -51,6 +51,9 @@ def leaf(
             "sequence": sequence,
             "sequenced_ms": ms,
             "snapshot_id": snapshot,
+            "state_digest": digest,
+            "state_missing": None,
+            "state_root": digest if added else None,
             "table": table,
             "table_uuid": uuid,
         }
@@ -61,9 +64,10 @@ def key(table: str) -> bytes:
     return h(b"strandline/table\n", table.encode())
 
 
-def entry(uuid: str, sequence: int, index: int, snapshot: str | None) -> bytes:
+def entry(uuid: str, sequence: int, index: int, snapshot: str | None, table: str | None = None) -> bytes:
     facts = {"index": index, "main_index": index, "sequence": sequence, "snapshot_id": snapshot, "table_uuid": uuid}
-    return canonical(facts).encode()
+    state_root = None if table is None else sha256(f"{table} {sequence}".encode()).hexdigest()
+    return canonical(facts | {"state_root": state_root}).encode()
 
 
 def map_hash(items: dict[bytes, bytes], depth: int = 0) -> bytes:
@@ -98,7 +102,7 @@ def main() -> None:
     public = secret.public_key().public_bytes_raw()
     key_id = h(ORIGIN.encode(), b"\n", b"\x01", public)[:4]
 
-    first = {key("sales.orders"): entry(ORDERS, 1, 1, "5551234567890123456")}
+    first = {key("sales.orders"): entry(ORDERS, 1, 1, "5551234567890123456", "sales.orders")}
     tables = first | {key("silver.notes"): entry(NOTES, 0, 2, None), key("gold.tides"): entry(NOTES[::-1], 4, 2, "7")}
     leaves = [
         leaf("sales.orders", ORDERS, 0, "create", None, 1_800_000_000_000, None),

@@ -29,7 +29,7 @@ type entry struct {
 
 const maxBetween = 256
 
-// verifyAsOf checks a file of strandline/as-of@v1 (docs/spec/timeline.md, section 4).
+// verifyAsOf checks a file of strandline/as-of@v1 (docs/spec/timeline.md, section 5).
 func verifyAsOf(data []byte, q question) error {
 	if len(data) > 1<<20 {
 		return errors.New("the file is too long")
@@ -212,18 +212,15 @@ func parseEntry(data []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, e := []string{"index", "main_index", "sequence", "snapshot_id", "table_uuid"}, &entry{}
-	if state, ok := record.get("state_root"); ok {
-		names = append(names, "state_root")
-		if !state.null() && (state.kind != '"' || !hexDigest.MatchString(state.text)) {
-			return nil, errors.New("the state_root is not a hash")
-		}
-		e.state = state.text
-	}
-	f, err := record.fields(names...)
+	f, err := record.fields("index", "main_index", "sequence", "snapshot_id", "state_root", "table_uuid")
 	if err != nil {
 		return nil, err
 	}
+	state, e := f["state_root"], &entry{}
+	if !state.null() && (state.kind != '"' || !hexDigest.MatchString(state.text)) {
+		return nil, errors.New("the state_root is not a hash")
+	}
+	e.state = state.text
 	if e.uuid, err = f["table_uuid"].str(); err != nil {
 		return nil, err
 	}
@@ -318,7 +315,7 @@ func checkClaims(f map[string]value, e *entry, leaves map[int64]leaf, cut int64,
 			return errors.New("the leaves are not of the table, or say that it was dropped")
 		}
 	}
-	if last.sequence != e.sequence || stated.sequence > last.sequence || *e.mainIndex+stated.following() > cut {
+	if last.sequence != e.sequence || stated.state != e.state || stated.sequence > last.sequence || *e.mainIndex+stated.following() > cut {
 		return errors.New("the leaves are not those that the map states")
 	}
 	snapshot := idText(stated.snapshot)

@@ -21,7 +21,7 @@ type leaf struct {
 	changesCount             int64
 }
 
-const maxEntry = 1280
+const maxEntry = 1664
 
 var (
 	hexDigest  = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -36,9 +36,6 @@ var leafFields = map[string]byte{
 	"sequenced_ms": 'c', "snapshot_id": 'S', "table": 't', "table_uuid": 't',
 	"state_digest": 'D', "state_missing": 'T', "state_root": 'D',
 }
-
-// Fields of a revision of the format that states a table's rows.
-var mayBeAbsent = map[string]bool{"state_digest": true, "state_missing": true, "state_root": true}
 
 // Which reference an operation may have: m(ain), b(ranch, also main), o(ther than main), a(ny, also null).
 var operations = map[string]byte{
@@ -83,7 +80,7 @@ func parseLeaf(entry []byte) (leaf, error) {
 		f[name] = record.items[at]
 	}
 	for name := range leafFields {
-		if _, ok := f[name]; !ok && !mayBeAbsent[name] {
+		if _, ok := f[name]; !ok {
 			return leaf{}, fmt.Errorf("the leaf has no %s", name)
 		}
 	}
@@ -115,7 +112,26 @@ func parseLeaf(entry []byte) (leaf, error) {
 	if nulls%3 != 0 || (nulls == 0 && l.attested != "lake" && l.attested != "writer") {
 		return leaf{}, errors.New("attested, changes_count and changes_root do not agree")
 	}
+	if err := checkState(l, f["state_digest"], f["state_missing"]); err != nil {
+		return leaf{}, err
+	}
 	return l, l.check()
+}
+
+// checkState applies the rules on what a leaf states of main's rows.
+func checkState(l leaf, digest, missing value) error {
+	states := l.onMain() && l.operation != "drop" && l.operation != "vectors"
+	if !states && !(digest.null() && missing.null() && l.state == "") {
+		return errors.New("a leaf that is not about main's rows states them")
+	}
+	if l.state != "" && (digest.null() || !missing.null()) {
+		return errors.New("a state_root has a state_digest, and nothing is missing")
+	}
+	switch missing.text {
+	case "", "size", "unreadable", "duplicate-key", "off":
+		return nil
+	}
+	return fmt.Errorf("no state is missing for %.40q", missing.text)
 }
 
 func checkField(name string, v value) error {

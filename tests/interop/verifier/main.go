@@ -10,11 +10,12 @@ import (
 )
 
 type request struct {
-	Kind       string // checkpoint, proof, as-of or feed
+	Kind       string // checkpoint, proof, as-of, row or feed
 	Keys       []string
 	Origin     string
 	Data       []byte // base64 in JSON
 	Entry      []byte
+	Key        string // of a row, as a JSON object
 	Table      string
 	UUID       *string
 	Index      *int64
@@ -81,6 +82,13 @@ func (r request) verify() (string, error) {
 	case "as-of":
 		q := question{keys, r.Origin, r.Table, r.Index, r.TimeMS, r.UUID, known}
 		return "verified", verifyAsOf(r.Data, q)
+	case "row":
+		key, err := parseJSON([]byte(r.Key))
+		if err != nil {
+			return "", err
+		}
+		exists, err := verifyRow(r.Data, question{keys, r.Origin, r.Table, r.Index, r.TimeMS, r.UUID, known}, key)
+		return fmt.Sprintf("exists %t", exists), err
 	case "feed":
 		want := expected{keys, r.Origin, r.Table, uuid, r.Since, r.Until, known, r.Writer}
 		reached, err := verifyFeed(r.Data, want)

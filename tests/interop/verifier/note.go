@@ -136,6 +136,7 @@ type proofFile struct {
 	index      int64
 	hashes     []hash
 	checkpoint []byte
+	extra      []byte
 }
 
 func parseProof(data []byte) (proofFile, error) {
@@ -145,11 +146,13 @@ func parseProof(data []byte) (proofFile, error) {
 		return proofFile{}, errors.New("not a proof file")
 	}
 	lines = lines[1:]
+	var extra []byte
 	if len(lines) > 0 && strings.HasPrefix(lines[0], "extra ") {
-		if extra, err := decode64(lines[0][6:]); err != nil || len(extra) == 0 {
+		decoded, err := decode64(lines[0][6:])
+		if err != nil || len(decoded) == 0 {
 			return proofFile{}, errors.New("the extra data is not base64")
 		}
-		lines = lines[1:]
+		extra, lines = decoded, lines[1:]
 	}
 	if len(lines) == 0 || !strings.HasPrefix(lines[0], "index ") {
 		return proofFile{}, errors.New("the proof file has no index")
@@ -158,7 +161,7 @@ func parseProof(data []byte) (proofFile, error) {
 	if err != nil || len(lines)-1 > 63 {
 		return proofFile{}, errors.New("the index is not a number, or there are too many hashes")
 	}
-	proof := proofFile{index: index, checkpoint: note}
+	proof := proofFile{index: index, checkpoint: note, extra: extra}
 	for _, line := range lines[1:] {
 		h, err := decodeHash(line)
 		if err != nil {

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from cli import lake_choice
-from cli.main import app
+from cli.main import _requested_format, app
 from cli.output import Format, Output
 
 NO_LAKE = {"STRANDLINE_DEV": "http://127.0.0.1:1"}
@@ -73,6 +75,36 @@ def test_what_set_up_chose_goes_before_what_path_has(monkeypatch: pytest.MonkeyP
 def test_errors_speak_json_when_asked() -> None:
     done = strandline("--output", "json", "status", **NO_LAKE)
     assert json.loads(done.stderr)["error"]["kind"] == "not_found"
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_every_command_takes_the_format_after_its_name(path: tuple[str, ...]) -> None:
+    assert ["-o", "--output"] in [sorted(option.opts, key=len) for option in ALL[path].params]
+
+
+PLACES = {
+    "before": ("-o", "json", "status"),
+    "after": ("status", "-o", "json"),
+    "after, long": ("status", "--output=json"),
+    "both, the last counts": ("-o", "text", "status", "-ojson"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_format_may_stand_before_or_after_the_command(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.dev.get_embedded", lambda resource: {"asked": {"for": resource}})
+    result = CliRunner().invoke(app, PLACES[place])
+    assert json.loads(result.stdout) == {"asked": {"for": "status"}}
+    monkeypatch.setattr(sys, "argv", ["strandline", *PLACES[place]])
+    assert _requested_format() is Format.JSON  # that of an error, too
+    assert not CliRunner().invoke(app, (*PLACES[place], "-o", "text")).stdout.startswith("{")
+    assert CliRunner().invoke(app, ("status", "-o", "yaml")).exit_code == 2
+
+
+def test_the_version_is_one_line_that_a_script_can_read() -> None:
+    done = strandline("--version", **NO_LAKE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"strandline {version('strandline')}\n"
 
 
 def test_a_wrong_word_is_usage() -> None:

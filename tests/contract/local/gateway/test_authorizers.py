@@ -40,6 +40,7 @@ class World:
         self.clock = ManualClock(NOW)
         self.events: list[dict[str, Any]] = []
         self.gateway = Gateway(server.endpoint, server.log, self.invoke, self.clock)
+        self.gateway.start()  # its issuer must be there when an authorizer is created
         self.issuer = self.gateway.issuer
         self.client = server.endpoint.client("apigatewayv2")
         self.api = self.client.create_api(Name="lake", ProtocolType="HTTP")["ApiId"]
@@ -93,7 +94,6 @@ class World:
 @pytest.fixture(scope="module")
 def shared_world(server: ApiServer) -> Iterator[World]:
     world = World(server)
-    world.gateway.start()
     yield world
     world.gateway.stop()
     world.client.delete_api(ApiId=world.api)
@@ -307,10 +307,13 @@ def test_the_issuer_shows_public_keys_only(world: World) -> None:
     assert httpx.get(f"{world.issuer.url}/private").status_code == 404
 
 
-def test_an_issuer_that_cannot_be_reached_lets_nobody_in(world: World) -> None:
-    gone = world.authorize_with("http://127.0.0.1:9/_issuer")
+def test_an_issuer_that_cannot_be_reached_any_more_lets_nobody_in(world: World, server: ApiServer) -> None:
+    other = Gateway(server.endpoint, server.log, world.invoke)
+    other.start()
+    gone = world.authorize_with(other.issuer.url)
+    other.stop()
     world.route("GET /gone", AuthorizationType="JWT", AuthorizerId=gone)
-    answer = world.get("/gone", issued(world, iss="http://127.0.0.1:9/_issuer"))
+    answer = world.get("/gone", issued(world, iss=other.issuer.url))
     assert seen(answer) == UNAUTHORIZED
     assert "OIDC discovery endpoint communication error" in answer.headers["www-authenticate"]
 
@@ -348,3 +351,19 @@ def test_what_is_not_signed_for_execute_api_is_forbidden(world: World) -> None:
 def test_an_authorization_that_cannot_be_enforced_lets_nobody_in(world: World) -> None:
     assert world.get("/custom", issued(world)).status_code == 500
     assert world.events == []
+
+
+@pytest.mark.parametrize("issuer", ["http://127.0.0.1:9", "https://issuer.invalid"])
+def test_an_authorizer_is_not_created_for_an_issuer_that_is_not_there(world: World, issuer: str) -> None:
+    with pytest.raises(world.client.exceptions.BadRequestException, match="Issuer is invalid"):
+        world.authorize_with(issuer)
+    with pytest.raises(world.client.exceptions.BadRequestException, match="Issuer is invalid"):
+        world.authorize_with(f"{world.issuer.address}/another")
+
+
+def test_a_user_pool_is_an_issuer_once_it_exists(world: World, server: ApiServer) -> None:
+    absent = f"https://cognito-idp.{REGION}.amazonaws.com/{REGION}_absent"
+    with pytest.raises(world.client.exceptions.BadRequestException):
+        world.authorize_with(absent)
+    pool = server.endpoint.client("cognito-idp").create_user_pool(PoolName="people")["UserPool"]["Id"]
+    world.authorize_with(f"https://cognito-idp.{REGION}.amazonaws.com/{pool}")
