@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import NestedField, PrimitiveType
 
-from catalog.iceberg import LiveFiles, ManifestReader, ObjectIO
+from catalog.iceberg import LiveFile, LiveFiles, ManifestReader, ObjectIO
 from catalog.tables.glue_store import TableVersion
 from catalog.tables.planner import KEY_PROPERTY, MODE_PROPERTY
 from catalog.tables.write_modes import compaction_reason
@@ -22,6 +21,7 @@ class Column:
     """A column with the statistics of its files; None where they have none.
 
     `low` and `high` bound the values, those of deleted rows too. Long texts are truncated, so a bound need not occur.
+    `nulls` counts live rows; None if some rows of a file with nulls are deleted, since the file's statistics count all.
     """
 
     name: str
@@ -84,16 +84,18 @@ def describe_table(version: TableVersion, io: ObjectIO, reader: ManifestReader) 
         committed_ms=head.timestamp_ms if head else None,
         tags={n: r.snapshot_id for n, r in metadata.refs.items() if r.snapshot_ref_type == SnapshotRefType.TAG},
         needs_compaction=compaction_reason(stored, deleted, len(live.deletes)),
-        columns=tuple(_column(field, files) for field in schema.fields),
+        columns=tuple(_column(field, live.data) for field in schema.fields),
         properties=dict(version.properties),
     )
 
 
-def _column(field: NestedField, files: Iterable[DataFile]) -> Column:
-    lows, highs, nulls = [], [], 0
+def _column(field: NestedField, files: Iterable[LiveFile]) -> Column:
+    lows, highs, nulls, exact = [], [], 0, True
     has_bounds = isinstance(field.field_type, PrimitiveType)
-    for file in files:
+    for live in files:
+        file = live.file
         null_count = (file.null_value_counts or {}).get(field.field_id)
+        exact = exact and not (live.deletes and null_count != 0)
         if null_count is None:
             # Either the file is older than the column, which is null in every row, or it has no statistics.
             has_bounds = has_bounds and bool(file.value_counts)
@@ -118,5 +120,5 @@ def _column(field: NestedField, files: Iterable[DataFile]) -> Column:
         doc=field.doc,
         low=min(lows) if bounded else None,
         high=max(highs) if bounded else None,
-        nulls=nulls if isinstance(field.field_type, PrimitiveType) else None,
+        nulls=nulls if exact and isinstance(field.field_type, PrimitiveType) else None,
     )

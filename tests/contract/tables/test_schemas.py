@@ -135,3 +135,12 @@ def test_describe_tells_shape_size_and_statistics(tables: Tables, world: Any, mo
     assert (columns["id"].low, columns["id"].high, columns["id"].nulls, columns["id"].required) == (0, 20, 0, True)
     assert (columns["v"].low, columns["v"].high, columns["v"].nulls) == (0.0, 10.0, 1)
     assert tables.list(world.namespace) == [name]
+
+
+def test_a_null_count_never_counts_deleted_rows(tables: Tables) -> None:
+    tables.create("qa.nulls", {"id": "long", "v": "double"}, mode="mor", key=["id"])
+    tables.insert("qa.nulls", [{"id": 1, "v": None}, {"id": 2, "v": 2.0}])
+    assert [column.nulls for column in tables.describe("qa.nulls").columns] == [0, 1]
+    tables.upsert("qa.nulls", [{"id": 1, "v": 1.0}])
+    assert tables.describe("qa.nulls").rows == 2
+    assert [column.nulls for column in tables.describe("qa.nulls").columns] == [0, None]
