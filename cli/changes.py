@@ -16,9 +16,10 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from catalog import Invalid, Unverified
-from catalog.core.point_in_time import FEED_GRAMMAR, FeedPosition, TableSequence, parse_feed_position
+from catalog.core.point_in_time import FeedPosition, TableSequence, parse_feed_position
 from cli.lake_commands import add_command, opened
 from cli.options import format_time
+from cli.times import POSITION_HELP, past_point
 
 if TYPE_CHECKING:
     from catalog import Lake
@@ -79,8 +80,8 @@ def register(app: typer.Typer) -> None:
 def feed(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table, DATABASE.TABLE.")],
-    since: Annotated[str | None, typer.Option(help=f"Only changes after: {FEED_GRAMMAR}.")] = None,
-    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {FEED_GRAMMAR}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only changes after: {POSITION_HELP}", callback=past_point)] = None,
+    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {POSITION_HELP}", callback=past_point)] = None,
     check: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Check each commit against the signed timeline first.")
     ] = True,

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from catalog import Invalid
-from catalog.core.point_in_time import GRAMMAR, parse_time
+from catalog.core.point_in_time import is_relative, parse_time
+from cli.times import relative_time
 
-AS_OF_HELP = f"The point in time: {GRAMMAR}."
 _AGE = re.compile(r"^(\d+)([smhdw])$")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -67,6 +67,8 @@ def parse_cutoff(text: str, now: datetime | None = None) -> datetime:
     age = _AGE.match(text)
     if age:
         return (now or datetime.now(UTC)) - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    if is_relative(text):
+        return relative_time(text, now or datetime.now(UTC))
     try:
         return parse_time(text)
     except Invalid as error:

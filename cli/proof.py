@@ -22,6 +22,7 @@ from catalog.merkle.proof import read, verify
 from catalog.merkle.verify import ProofError
 from cli.output import Output
 from cli.prove import KEY_COLUMN_HELP, key_columns, row_answer, row_text
+from cli.times import relative_point
 
 if TYPE_CHECKING:
     from catalog.timeline import AsOf
@@ -138,7 +139,7 @@ def verify_as_of(
     context: typer.Context,
     file: Annotated[typer.FileBinaryRead, typer.Argument(help="A file of `timeline as-of`; `-` reads stdin.")],
     table: Annotated[str, typer.Option(help="The table's name, as you asked for it.")],
-    at: Annotated[str, typer.Option(help="The index or time, as you asked for it.")],
+    at: Annotated[str, typer.Option(help="The index or time, as you asked for it.", callback=relative_point)],
     key: Annotated[list[str], typer.Option("--key", help=KEY_HELP)] = [],  # noqa: B006
     policy: Annotated[Path | None, typer.Option(help=POLICY_HELP)] = None,
     uuid: Annotated[

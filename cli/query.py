@@ -18,8 +18,9 @@ from rich.markup import escape
 from catalog import Invalid, Unavailable
 from catalog.core.column_names import check_column_names
 from cli.lake_commands import add_command, opened
-from cli.options import AS_OF_HELP, pairs
+from cli.options import pairs
 from cli.output import Output
+from cli.times import AS_OF_HELP, past_point
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ def register(app: typer.Typer) -> None:
 def query(
     context: typer.Context,
     sql: Annotated[str | None, typer.Argument(help="The SELECT; `-` reads it from stdin.")] = None,
-    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME, 1=VALUE for $1; JSON or text.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only show where it would run, and why.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every object read against the timeline.")] = False,

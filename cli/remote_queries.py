@@ -10,8 +10,8 @@ import typer
 from catalog import Invalid
 from cli.api_connection import TableName, connected
 from cli.lake_commands import add_command
-from cli.options import AS_OF_HELP
 from cli.query import Engine, parameters, values_of
+from cli.times import AS_OF_HELP, past_point
 
 
 def register(group: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def register(group: typer.Typer) -> None:
 def query(
     context: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT; `@FILE` reads it from a file.")],
-    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME; JSON or text.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check every object read against the timeline.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Read each table's newest commit, sequenced or not.")] = False,
@@ -80,7 +80,7 @@ def search(
     text: Annotated[str, typer.Argument(help="What to look for.")],
     mode: Annotated[Literal["vector", "text", "hybrid"], typer.Option(help="By meaning, words or both.")] = "hybrid",
     where: Annotated[str | None, typer.Option(help="Only rows for which this is true.")] = None,
-    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 10,
 ) -> None:
     """Show the rows of a table that are nearest to a text."""

@@ -9,11 +9,12 @@ import typer
 from catalog import Invalid
 from cli.api_connection import Key, TableName, Yes, connected
 from cli.lake_commands import add_command, confirm
-from cli.options import AS_OF_HELP, columns, names
+from cli.options import columns, names
 from cli.output import Output
 from cli.query import values_of
 from cli.row_files import RowFile, RowFormat
 from cli.table_shape import MODE_HELP, NO_CHANGE, PARTITION_HELP, WriteMode, shape_changes
+from cli.times import AS_OF_HELP, past_point
 
 FormatOption = Annotated[
     RowFormat | None, typer.Option("--format", "-f", help="The file's format.", show_default="by suffix")
@@ -164,7 +165,7 @@ def rows(
     table: TableName,
     where: Annotated[str | None, typer.Option(help="Only rows that meet this SQL condition.")] = None,
     column: Annotated[list[str], typer.Option("--column", help="Only this column; repeatable.")] = [],  # noqa: B006
-    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000)] = 20,
 ) -> None:
     """Show a table's rows."""

@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 
 from catalog import Invalid
-from catalog.core.point_in_time import FEED_GRAMMAR
 from cli.api_connection import Key, TableName, connected
 from cli.lake_commands import add_command
 from cli.prove import KEY_COLUMN_HELP, key_columns
+from cli.times import POSITION_HELP, past_point
 
 Index = Annotated[int | None, typer.Argument(min=0, help="The leaf's index.")]
 OfSnapshot = Annotated[str | None, typer.Option("--snapshot", help="Instead: the id of the commit's snapshot.")]
@@ -43,7 +43,7 @@ def register(group: typer.Typer) -> None:
 def commits(
     context: typer.Context,
     table: TableName,
-    since: Annotated[str | None, typer.Option(help=f"Only leaves after: {FEED_GRAMMAR}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only leaves after: {POSITION_HELP}", callback=past_point)] = None,
     limit: Annotated[int, typer.Option(min=1)] = 100,
 ) -> None:
     """List a table's leaves in the timeline, oldest first."""
@@ -97,8 +97,8 @@ def row_proof(
 def changes(
     context: typer.Context,
     table: TableName,
-    since: Annotated[str | None, typer.Option(help=f"Only changes after: {FEED_GRAMMAR}.")] = None,
-    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {FEED_GRAMMAR}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only changes after: {POSITION_HELP}", callback=past_point)] = None,
+    until: Annotated[str | None, typer.Option(help=f"Only changes up to: {POSITION_HELP}", callback=past_point)] = None,
 ) -> None:
     """Show the change sets of a table as JSON lines, each with its evidence."""
     with connected(context) as (client, output):

@@ -19,9 +19,9 @@ from catalog import Invalid, LakeError
 from catalog.core.errors import as_lake_error
 from catalog.core.point_in_time import PointInTime, parse_point_in_time
 from cli.lake_commands import add_command, opened
-from cli.options import AS_OF_HELP
 from cli.output import Output
 from cli.query import RowsFormat, receipt_line, write
+from cli.times import AS_OF_HELP, past_point
 
 if TYPE_CHECKING:
     from catalog import Lake
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 def sql(
     context: typer.Context,
     history: Annotated[Path | None, typer.Option(help="Keep the history in this file.")] = None,
-    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, show_default="now")] = None,
+    as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
 ) -> None:
     """Start an interactive SQL shell with history, completion of tables and columns, timing and explanations."""
     with opened(context) as (lake, output):

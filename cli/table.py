@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from cli import table_shape, table_writes
 from cli.lake_commands import add_command, confirm, opened
-from cli.options import AS_OF_HELP, format_time, parse_cutoff
+from cli.options import format_time, parse_cutoff
+from cli.times import AS_OF_HELP, past_point
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
@@ -97,7 +98,7 @@ def snapshot(
     context: typer.Context,
     table: TableName,
     name: Annotated[str, typer.Argument(help="The name; it keeps the snapshot from expiring.")],
-    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
+    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the name.")] = False,
 ) -> None:
     """Name a snapshot, so that it does not expire and can be read by name."""
@@ -116,7 +117,7 @@ def snapshot(
 def rollback(
     context: typer.Context,
     table: TableName,
-    to: Annotated[str, typer.Argument(help=AS_OF_HELP)],
+    to: Annotated[str, typer.Argument(help=AS_OF_HELP, callback=past_point)],
 ) -> None:
     """Make an earlier snapshot current again. Nothing is deleted: another rollback undoes it."""
     with opened(context) as (lake, output):
@@ -170,7 +171,7 @@ def clone(
     context: typer.Context,
     table: TableName,
     target: Annotated[str, typer.Argument(help="The new table, DATABASE.TABLE.")],
-    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
+    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
 ) -> None:
     """Create a table over another's files, without copying them. Later writes to one do not affect the other."""
     with opened(context) as (lake, output):

@@ -16,6 +16,7 @@ from catalog import Invalid
 from cli.lake_commands import add_command, opened
 from cli.output import Output
 from cli.proof import KEY_HELP, POLICY_HELP, as_of_answer, as_of_text, proven_point, trust
+from cli.times import relative_point
 
 if TYPE_CHECKING:
     from catalog import Lake
@@ -131,7 +132,11 @@ def prove_as_of(
     table: Annotated[str, typer.Argument(help="The table's name, DATABASE.TABLE.")],
     at: Annotated[
         str | None,
-        typer.Option(help="An index, or a time: `42`, `2026-03-01T12:00:00Z`.", show_default="the newest index"),
+        typer.Option(
+            help="An index, or a time: `42`, `2026-03-01T12:00:00Z`, `yesterday`.",
+            callback=relative_point,
+            show_default="the newest index",
+        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option(help="The file to write; `-` is stdout.", show_default="TABLE.as-of.json")

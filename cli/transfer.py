@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from cli.lake_commands import add_command, counting, opened
-from cli.options import AS_OF_HELP, names
+from cli.options import names
 from cli.row_files import ExportFormat, RowFormat, find_files
 from cli.table_shape import WriteMode
+from cli.times import AS_OF_HELP, past_point
 
 COLUMNS = ("file", "status", "rows", "snapshot_id", "error")
 
@@ -77,7 +78,7 @@ def export(
         ExportFormat | None,
         typer.Option("--format", "-f", help="The file's format.", show_default="by suffix"),
     ] = None,
-    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
+    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     where: Annotated[
         str | None, typer.Option(help="Only rows that meet this SQL condition, for example 'metres > 3'.")
     ] = None,

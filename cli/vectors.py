@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.lake_commands import add_command, confirm, opened
-from cli.options import AS_OF_HELP, format_time, names
+from cli.options import format_time, names
+from cli.times import AS_OF_HELP, past_point
 
 if TYPE_CHECKING:
     from catalog.core.vector_head import Head
@@ -50,7 +51,7 @@ def search(
     mode: Annotated[Mode, typer.Option(help="By meaning, by words, or both.")] = Mode.HYBRID,
     k: Annotated[int, typer.Option("-k", min=1, max=1000, help="How many rows.")] = 10,
     where: Annotated[str | None, typer.Option(help="Only rows that meet this SQL condition.")] = None,
-    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, show_default="now")] = None,
+    at: Annotated[str | None, typer.Option("--as-of", help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
 ) -> None:
     """Show the rows nearest to a text, best first."""
     with opened(context) as (lake, output):

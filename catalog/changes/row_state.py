@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 STATE_LIMIT = Limit(rows=1_000_000, bytes=128 << 20)
 """What is read to compute a state anew: about 4 seconds of CPU, besides the reads."""
-MAP_ROWS = 1_000_000
-"""The largest table that has a state map, unless its property says otherwise."""
+MAP_ROWS = 200_000
+"""The largest table that has a state map, unless its property says otherwise: it is made anew within 350 MB."""
 MAP_PROPERTY = "strandline.state-map"
 """`off`, or the number of rows up to which the table has a state map."""
 
@@ -188,10 +188,14 @@ class _Step:
         """Why a table with so many rows has no state map; None if it has one, or has no key."""
         if self.description is None:
             return None
-        setting = self.table.properties.get(MAP_PROPERTY, "")
-        if setting == OFF:
+        if self.table.properties.get(MAP_PROPERTY) == OFF:
             return OFF
-        return SIZE if rows > (int(setting) if setting.isdecimal() else self.computer.map_rows) else None
+        return SIZE if rows > self._most_keys else None
+
+    @property
+    def _most_keys(self) -> int:
+        setting = self.table.properties.get(MAP_PROPERTY, "")
+        return int(setting) if setting.isascii() and setting.isdecimal() else self.computer.map_rows
 
     def _finished(self, after: StoredState) -> StoredState:
         assert after.rows is not None
@@ -205,10 +209,10 @@ class _Step:
         nothing = StoredState(None, self.schema.schema_id, None)
         if self.until is None:
             return replace(nothing, missing=UNREADABLE)
-        key = None if self.description is None else self.description.key_names
+        key, computer = None if self.description is None else self.description.key_names, self.computer
         try:
             rows, keyed = digest_rows(
-                self.table, self.until, self.schema, key, self.computer.limit, self.computer.manifests
+                self.table, self.until, self.schema, key, self._most_keys, computer.limit, computer.manifests
             )
         except TooLarge as error:
             return self._without(nothing, SIZE, error)

@@ -23,12 +23,14 @@ def digest_rows(
     snapshot: Snapshot,
     schema: Schema,
     key: Sequence[str] | None,
+    most_keys: int,
     limit: Limit | None = None,
     manifests: ManifestReader | None = None,
 ) -> tuple[RowsDigest, tuple[Hashes, Hashes] | None]:
-    """The digest of all rows under a schema; with a key, also the key digest and row digest of each row.
+    """The digest of all rows under a schema; with a key, also the key digest and row digest of each row, if they are
+    at most `most_keys`.
 
-    Memory: one row group, and 64 bytes a row with a key. TooLarge over the limit; Invalid for equality deletes.
+    Memory: one row group, and 64 bytes for each of so many rows. TooLarge over the limit; Invalid for equality deletes.
     """
     reader = RowReader(table, schema, RowCounts(limit))
     sources = diff_snapshots(table, None, snapshot, manifests).added
@@ -39,6 +41,8 @@ def digest_rows(
         for rows in reader.read(source):
             in_group = row_digests(rows)
             total += RowsDigest.of_digests(in_group)
+            if total.rows > most_keys:
+                key, keys, digests = None, [], []
             if key is not None:
                 keys.append(key_digests(rows, key))
                 digests.append(in_group)

@@ -1,7 +1,7 @@
 """The state map of a table with a key: key digest -> salted commitment to the row, as pages in the timeline's store.
 
 The tree is that of docs/spec/timeline.md: its root depends on the rows and the table's secret alone, not on history.
-Its storage is cut into *buckets*, the subtrees at one depth with about a hundred rows each, and *directories* of the
+Its storage is cut into *buckets*, the subtrees at one depth with 32 to 128 rows each, and *directories* of the
 hashes above them. Pages are stored by hash and never change, so every past state can be read and proven: a proof takes
 the pages on one path, four for a million rows.
 """
@@ -179,9 +179,9 @@ class StateMaps:
         return _sorted(_concatenated([entries.take(kept), new]))
 
     def _cut(self, entries: Entries) -> StateMap:
-        """The map of all entries, cut into buckets of about 64 rows."""
+        """The map of all entries, cut into buckets of 32 to 64 rows."""
         count = len(entries.keys)
-        depth = max(0, (count // 64).bit_length() - 1) if count > MOST else 0
+        depth = max(0, (count // 32).bit_length() - 1) if count > MOST else 0
         whole = StateMap(0, depth)
         return self._written(whole, count, _Path.empty(whole), entries)
 

@@ -38,6 +38,8 @@ _TIME = re.compile(
 _TIME_LIKE = re.compile(
     r"[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?(?:[Tt ](?:[0-9:].*)?)?|[0-9]{8}[Tt][0-9].*|[0-9]{4}-?W[0-9]{2}.*"
 )
+# Relative to the present. Only the command resolves them; nothing may have such a name.
+_RELATIVE = re.compile(r"now|today|yesterday|tomorrow|.*\sago", re.IGNORECASE)
 _PREFIXED = re.compile(r"(snapshot|sequence):", re.IGNORECASE)
 
 
@@ -180,6 +182,11 @@ def feed_position(value: FeedPositionLike) -> FeedPosition:
     return value if isinstance(value, TableSequence) else point_in_time(value)
 
 
+def is_relative(text: str) -> bool:
+    """Whether a person means a time relative to the present: `yesterday`, `2 hours ago`."""
+    return _RELATIVE.fullmatch(text) is not None
+
+
 def check_name(name: str) -> None:
     """Invalid if the grammar, or a person, may read the name of a snapshot or an index as something else."""
     _check_printable(name)
@@ -196,6 +203,11 @@ def check_name(name: str) -> None:
     if _time(name) is not None or _TIME_LIKE.fullmatch(name):
         raise Invalid(
             f"{name!r} is neither a time nor a name: write a time as 2026-03-01T12:00:00Z, or a day as 2026-03-01"
+        )
+    if is_relative(name):
+        raise Invalid(
+            f"{name!r} is neither a time nor a name: only options of the command take a time relative to the present. "
+            "Write a time as 2026-03-01T12:00:00Z, or a day as 2026-03-01"
         )
     if (prefix := _PREFIXED.match(name)) is not None:
         word = prefix[1].lower()

@@ -181,8 +181,12 @@ def _faults(text: bytes, fields: list[Any]) -> Iterator[tuple[str, str]]:
     decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Constant)
     rest = text.decode().strip()
     while rest:  # pyarrow takes two objects in one line
-        row, end = decoder.raw_decode(rest)
-        for field in fields:
+        try:
+            row, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):  # pyarrow also takes an object in two lines
+            yield fields[0].name, "the row is not one JSON object: write each row in one line"
+            return
+        for field in fields if isinstance(row, dict) else ():
             yield from _walk(row.get(field.name), field.type, field.name)
         rest = rest[end:].strip()
 

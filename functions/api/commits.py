@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -94,7 +94,7 @@ def prove_row(
     """
     authorize(Level.READ, t)
     try:
-        columns = parse_qsl(unquote(key), keep_blank_values=True, strict_parsing=True, max_num_fields=100)
+        columns = parse_qsl(key, keep_blank_values=True, strict_parsing=True, max_num_fields=100)
     except ValueError:
         raise Invalid(f"{key!r} is not a key: write it as column=value, several joined by &") from None
     if len(dict(columns)) != len(columns):

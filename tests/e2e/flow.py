@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -33,7 +35,17 @@ def commit_and_wait(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> La
         lake.s3.put_object(Bucket=lake.settings.bucket, Key=f"landing/bronze/gauges/{name}", Body=body)
     cloud.wait_until_idle()
     call_api(cloud)
+    call_starter(cloud)
     return lake
+
+
+def call_starter(cloud: EmbeddedCloud) -> None:
+    """A job is due that has nothing to do: its database has no tables, so no Spark is started for it."""
+    due = {"schedule": "medallion", "job": "medallion", "timeout_minutes": 60, "execution_id": "due-1"}
+    payload = json.dumps({**due, "databases": ["gold"]}).encode()
+    invocation = cloud.functions.invoke("strandline-dev-starter", payload)
+    assert invocation.function_error is None, invocation.payload
+    assert json.loads(invocation.payload) == {"job_run": None, "reason": None}
 
 
 def call_api(cloud: EmbeddedCloud) -> None:

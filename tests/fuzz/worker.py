@@ -6,6 +6,7 @@ it, and so does memory beyond its limit.
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
 import sys
@@ -22,6 +23,7 @@ def main() -> None:
     runs = [(name, int(first), int(count)) for name, first, count in (text.split(":") for text in sys.argv[1:])]
     for name, *_ in runs:  # makes the seeds, and imports what the targets need
         TARGETS[name].check(seeds(name)[0])
+    gc.freeze()
     limit = _private_bytes() + BOUND_BYTES * 3 // 2
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -32,6 +34,7 @@ def main() -> None:
             sys.stdout.flush()
             # Negative numbers are the seeds and the corpus as they are.
             data = inputs[-number - 1] if number < 0 else mutate(inputs, number)
+            gc.collect()  # what an earlier input left behind is not this one's
             signal.setitimer(signal.ITIMER_PROF, HANG_S)
             target.check(data)
             signal.setitimer(signal.ITIMER_PROF, 0)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from catalog.core.errors import Conflict, Invalid, LakeError, NotFound, Unavailable
 from catalog.core.events import Compact
 from catalog.lake import Lake
@@ -44,8 +46,9 @@ class Client:
 
     def run(self) -> None:
         random = self._cloud.world.random("client", self._number)
+        pause = self._cloud.world.random("pace").choice((0.3, 1.0, 4.0))
         for op in self._ops:
-            self._cloud.world.sleep(random.uniform(0, 4))
+            self._cloud.world.sleep(random.uniform(0, pause))
             self._cloud.world.note(self.process, str(op))
             self._make(op)
 
@@ -80,6 +83,8 @@ class Client:
                 self._told.refused[op.id] = error
                 return None
             except Exception as error:
+                if op.kind == "land" and isinstance(error, BotoCoreError | ClientError):
+                    continue  # a file is put without the lake
                 raise Violation(f"{op} failed with {error!r}") from error
         return None
 

@@ -36,12 +36,8 @@ from tests.simulation.scheduler import EPOCH_S, Process, World
 
 T = TypeVar("T")
 ROOMS = ("catalog.", "functions.", "pyiceberg.")
-PER_PROCESS = (
-    (functions.sequencer, "lake"),
-    (functions.ingest, "ingest"),
-    (functions.sqs_batch, "_sqs"),
-    (object_store, "_store"),
-)
+CACHES = ("functions.ingest", "functions.sequencer", "functions.sqs_batch", "catalog.iceberg.object_store")
+"""Modules whose caches are the memory of one process: every function in them with `functools.cache` or `lru_cache`."""
 
 
 def time_of(world: World) -> Any:
@@ -160,8 +156,10 @@ def installed(
                         stack.enter_context(patch.object(module, name, stand_in))
         # It limits memory, and processes do not share it.
         stack.enter_context(patch.object(changes_root, "_COMPARISONS", contextlib.nullcontext()))
-        for module, name in PER_PROCESS:
-            stack.enter_context(patch.object(module, name, per_process(world, getattr(module, name))))
+        for module in map(sys.modules.__getitem__, CACHES):
+            for name, value in [*vars(module).items()]:
+                if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == module.__name__:
+                    stack.enter_context(patch.object(module, name, per_process(world, value)))
         for target, name, value in (
             (boto3, "client", client),
             (verified_objects, "load_file_io", lambda properties, location: _UncachedIO(properties)),

@@ -56,7 +56,7 @@ class Oracles:
 
         task = Process(self._world, "oracle.check").spawn(run)
         self._world.run(lambda: task.done, 10_000)
-        if isinstance(task.error, LakeError):
+        if isinstance(task.error, LakeError | OSError):
             raise Violation(f"a read failed after recovery: {task.error!r}") from task.error
         if task.error is not None:
             raise task.error

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from catalog.access.routes import ROUTES
-from catalog.core.errors import Denied, Invalid, NotFound, Unavailable
+from catalog.core.errors import Denied, Invalid, NotFound, Unavailable, Unverified
 from cli.main import app
 from infra.local.cloud import EmbeddedCloud
 from strandline.connection import Connection
@@ -56,6 +56,32 @@ def test_rows_go_in_from_a_file_and_come_out(run: Any, cloud: EmbeddedCloud, tmp
     )
     run("proof", str(commits[0]["index"]), "--to", str(tmp_path / "p.tlog-proof"))
     assert (tmp_path / "p.tlog-proof").read_bytes().startswith(b"c2sp.org/tlog-proof@v1")
+
+
+def test_a_row_is_proven_over_http_and_verified_offline(run: Any, cloud: EmbeddedCloud, tmp_path: Path) -> None:
+    rows, file, vkey = tmp_path / "rows.csv", tmp_path / "row.tlog-proof", tmp_path / "lake.vkey"
+    rows.write_text('station,hour,metres\n"a&b=c/d ü",1,4.2\nNewlyn,2,3.1\n')
+    columns = ("--column", "station:string", "--column", "hour:long", "--column", "metres:double")
+    run("create", "silver.proven", *columns, "--key", "station", "--key", "hour")
+    run("insert", "silver.proven", str(rows))
+    key = ("--key", "station=a&b=c/d ü", "--key", "hour=1")
+    last = wait_until(lambda: [one for one in run("commits", "silver.proven") if one["operation"] == "append"], "leaf")
+    at = str(last[-1]["index"])
+    run("row-proof", "silver.proven", *key, "--at", at, "--to", str(file))
+    vkey.write_text("\n".join(run("head", "--keys")))
+    asked = ["--row", "station=a&b=c/d ü", "--row", "hour=1", "--at", at, "--table", "silver.proven"]
+    command = ["-o", "json", "proof", "verify", str(file), "--key", f"@{vkey}"]
+    shown = CliRunner().invoke(app, [*command, *asked])
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    answer = json.loads(shown.stdout)
+    assert answer["exists"] and answer["row"] == {"station": "a&b=c/d ü", "hour": 1, "metres": 4.2}
+    for wrong in (["--row", "station=a&b=c/d ü", "--row", "hour=2", *asked[4:]], [*asked[:-1], "silver.cli"]):
+        refused = CliRunner().invoke(app, [*command, *wrong])
+        assert isinstance(refused.exception, Unverified), refused.output
+    assert isinstance(CliRunner().invoke(app, command).exception, Invalid), "it must be said which row"
+    stranger = cloud.token("reader:gold.*")
+    run("--token", stranger, "row-proof", "silver.proven", *key, fails=NotFound)
+    assert "is not a key" in run("row-proof", "silver.proven", "--key", "station", fails=Invalid)
 
 
 def test_two_columns_of_one_name_are_both_shown(run: Any, cloud: EmbeddedCloud) -> None:

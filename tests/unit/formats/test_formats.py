@@ -93,6 +93,8 @@ BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
     ("a.jsonl", b'{"a":1}\n' + deep(70), {}, {"line": 2}, "deeper than 32"),
     ("a.jsonl", b"\n" * 300 + deep(100) + b'\n{"a":[]}' * 300, {}, {"line": 301}, "deeper than 32"),
     ("a.jsonl", deep(200_000), {}, {"line": 1}, "deeper than 32"),
+    ("a.jsonl", b'{"a":\nNaN}\n', {}, {"line": 1, "column": "a"}, "each row in one line"),
+    ("a.jsonl", b'null\n{"a":1}\n', {}, {"line": 1}, "not an object"),
     ("a.jsonl", b'{"a":1,"b":2,"c":3}', {"columns": 2}, {"line": 1}, "3 columns"),
     ("a.jsonl.gz", squeezed(b'{"a":1}\n' * 99), {"decompressed_bytes": 99}, {}, "over 99 bytes"),
     ("a.csv.gz", squeezed(b"a\n" * 99), {"decompressed_bytes": 99}, {}, "over 99 bytes"),
