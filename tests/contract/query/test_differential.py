@@ -1,13 +1,18 @@
-"""Random statements give DuckDB's answers on the same rows, over tables with a history (query_tables.py)."""
+"""Random statements give DuckDB's answers on the same rows, over tables with a history (query_tables.py).
+
+STRANDLINE_STATEMENTS sets how many statements each seed asks.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 
 import duckdb
 import pytest
 
+from catalog.core.point_in_time import SnapshotId
 from catalog.lake import Lake
 from catalog.query.scan import dictionary_columns, relations
 from infra.local.server import ApiServer
@@ -16,7 +21,21 @@ from tests.worlds.query import assert_same, rows_of
 from tests.worlds.query_grammar import Grammar
 from tests.worlds.query_tables import make_tables
 
-STATEMENTS, SEEDS = 100, 20
+STATEMENTS, SEEDS = int(os.environ.get("STRANDLINE_STATEMENTS", "100")), 20
+VERSIONS, VERSIONED_SEEDS = 3, 4
+"""How many of the newest snapshots of `qa.t` are read: those with its last schema."""
+
+
+class VersionedGrammar(Grammar):
+    """Names versions of `qa.t` as «0», «1», …; a set operation is over two of them."""
+
+    def _set(self) -> tuple[str, bool]:
+        word = self.random.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
+        sides = [f"SELECT id, grp, num FROM {self._from('t')}{self._where('t')}" for _ in range(2)]
+        return f" {word} ".join(sides), False
+
+    def _from(self, name: str) -> str:
+        return f"«{self.random.randrange(VERSIONS)}»" if name == "t" else super()._from(name)
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +66,32 @@ def test_random_statements_give_duckdbs_answers(
         text, ordered = grammar.statement()
         theirs = rows_of(duck.sql(text).to_arrow_table())
         assert_same(rows_of(lake.queries.run(text)), theirs, ordered=ordered, note=text)
+
+
+@pytest.fixture(scope="module")
+def snapshots(peers: tuple[Lake, duckdb.DuckDBPyConnection]) -> list[int]:
+    """The newest snapshots, each a table `qa.t<number>` of DuckDB, as the table API reads it."""
+    lake, duck = peers
+    ids = [snapshot.snapshot_id for snapshot in lake.tables.history("qa.t")][:VERSIONS]
+    for number, snapshot_id in enumerate(ids):
+        duck.register("rows_v", lake.tables.scan("qa.t", as_of=SnapshotId(snapshot_id)))
+        duck.execute(f"CREATE TABLE qa.t{number} AS SELECT * FROM rows_v")
+    counts = [duck.sql(f"SELECT count(*) FROM qa.t{number}").fetchall() for number in range(VERSIONS)]
+    assert len(set(map(str, counts))) == VERSIONS, "each version has other rows"
+    return ids
+
+
+@pytest.mark.parametrize("seed", range(VERSIONED_SEEDS))
+def test_random_statements_over_versions_give_duckdbs_answers(
+    peers: tuple[Lake, duckdb.DuckDBPyConnection], snapshots: list[int], seed: int
+) -> None:
+    lake, duck = peers
+    grammar = VersionedGrammar(random.Random(f"versions {seed}"))
+    for _ in range(STATEMENTS // 2):
+        text, ordered = grammar.statement()
+        ours = theirs = text
+        for number, snapshot_id in enumerate(snapshots):
+            ours = ours.replace(f"«{number}»", f"qa.t VERSION AS OF 'snapshot:{snapshot_id}'")
+            theirs = theirs.replace(f"«{number}»", f"qa.t{number}")
+        expected = rows_of(duck.sql(theirs).to_arrow_table())
+        assert_same(rows_of(lake.queries.run(ours)), expected, ordered=ordered, note=ours)

@@ -178,6 +178,12 @@ STATEMENTS = [
     "SELECT id FROM qa.k WHERE name = (SELECT name FROM qa.k WHERE id = 11 LIMIT 1)",
     "SELECT (SELECT max(id) FROM qa.k) AS a, (SELECT min(name) FROM qa.k WHERE id > 12) AS b FROM qa.k WHERE id < 2",
     "SELECT id, (SELECT max(b.id) FROM qa.k b WHERE b.g = k.g) AS m FROM qa.k",
+    # LIMIT lets the first files do only where each row of the table is one of the result.
+    "SELECT count(*)::int AS n FROM qa.k LIMIT 1",
+    "SELECT unnest(l)::int AS e FROM qa.k LIMIT 25",
+    "SELECT max(id) + 1 AS n FROM qa.k LIMIT 2",
+    "SELECT DISTINCT flag FROM qa.k LIMIT 3",
+    "SELECT count(*) AS n FROM (SELECT id FROM qa.k LIMIT 29) d",
     "SELECT count(*) AS n FROM (SELECT id FROM qa.k LIMIT 100) d WHERE id > 25",
     "SELECT count(*) AS n FROM (SELECT id FROM qa.k WHERE id > 5 LIMIT 100) d WHERE id > 25",
     "SELECT a.id FROM qa.k a JOIN qa.k b ON a.id = b.id WHERE a.name ILIKE 'a%' AND b.id < 20",
