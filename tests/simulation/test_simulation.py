@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-SEEDS = "0:150"
+SEEDS = "0:99"
 FIRST_SEEDS = {
     "ignore_glue_version": 3,
     "forget_expired_tokens": 29,
