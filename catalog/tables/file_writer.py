@@ -31,6 +31,7 @@ from pyiceberg.types import LongType
 
 from catalog.iceberg import PATH_ID, POSITION_ID, CommitIO
 from catalog.tables.glue_store import TableVersion
+from catalog.tables.parquet_names import with_file_names
 from catalog.tables.partitions import sorted_rows, split
 
 TARGET_BYTES = 256 << 20
@@ -118,7 +119,7 @@ class FileWriter:
         return deletes
 
     def _write_file(self, rows: pa.Table, partition: PartitionKey | None, io: CommitIO) -> DataFile:
-        with_ids = pa.Table.from_arrays(rows.columns, schema=self.arrow_schema)
+        with_ids = with_file_names(rows, self.arrow_schema)
         data, parquet = encode(with_ids, self._codec)
         path = self.version.paths().new_data_location(f"{uuid4()}.parquet", partition)
         io.send(path, data)

@@ -199,3 +199,18 @@ def test_a_name_is_taken_once(tables: Tables, name: str) -> None:
     for reserved in ("main", "tx-1", "clone-x"):
         with pytest.raises(Invalid):
             tables.snapshot(name, reserved)
+
+
+def test_names_that_parquet_escapes_keep_their_values_at_any_depth(world: Any, tables: Tables) -> None:
+    name = world.name("escaped")
+    inner = pa.struct([("a b", pa.int64()), ("1st", pa.list_(pa.struct([("x.y", pa.string())])))])
+    schema = pa.schema(
+        [("id", pa.int64()), ("top level", pa.string()), ("s", inner), ("m", pa.map_(pa.string(), inner))]
+    )
+    value = {"a b": 5, "1st": [{"x.y": "deep"}]}
+    row = {"id": 1, "top level": "t", "s": value, "m": [("k", value)]}
+    tables.create(name, schema, key=["id"])
+    tables.insert(name, pa.Table.from_pylist([row], schema=schema))
+    assert tables.scan(name).to_pylist() == [row]
+    tables.upsert(name, pa.Table.from_pylist([row | {"id": 2}], schema=schema))
+    assert sorted(tables.scan(name).to_pylist(), key=lambda each: each["id"]) == [row, row | {"id": 2}]
