@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from catalog.core import s3_layout
 from infra.doctor.account import ClientFor
@@ -112,10 +111,9 @@ def _jobs(stage: Stage, client: ClientFor) -> Finding:
 
 
 def _alarms(stage: Stage, client: ClientFor) -> Finding:
-    alarms: list[dict[str, Any]] = client("cloudwatch").describe_alarms(
-        AlarmNamePrefix=stage.resource(""), StateValue="ALARM"
-    )["MetricAlarms"]
-    names = [alarm["AlarmName"] for alarm in alarms]
+    pages = client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix=stage.resource(""))
+    alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+    names = [alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM"]
     return Finding(
         "alarms", not names, ", ".join(names) or "none rings", "docs/guide/operate.md says what each one means"
     )
