@@ -1,4 +1,4 @@
-"""The verifier in Go that was written from docs/spec/ alone, and ours beside it: one question, two verdicts."""
+"""The verifier in Go that follows docs/spec/, and ours beside it: one question, two verdicts."""
 
 from __future__ import annotations
 

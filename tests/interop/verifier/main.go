@@ -1,4 +1,4 @@
-// A verifier of the timeline's proofs that was written from docs/spec/ and docs/row-digest.md alone, with nothing but
+// A verifier of the timeline's proofs that follows docs/spec/ and docs/row-digest.md, with no code of ours and nothing but
 // Go's standard library. It reads requests from stdin, one JSON object a line, and answers each with a line.
 package main
 
