@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, Self
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -19,42 +19,10 @@ import pyarrow as pa
 from strandline.connection import ARROW, Connection, as_arrow, read_arrow, write_arrow
 from strandline.errors import StrandlineError
 from strandline.problems import Problem
+from strandline.responses import Commit, FileStatus, Receipt
 from strandline.values import PointLike, point
 
-__all__ = ["ARROW", "Client", "Commit", "FileStatus", "Pending", "Problem", "Receipt"]
-
-
-class Receipt(TypedDict, total=False):
-    table: str
-    snapshot_id: str
-    sequence: int
-    rows: int
-    matched: int
-    replayed: bool
-    mode: str
-    reason: str
-
-
-class Commit(TypedDict, total=False):
-    index: int
-    table: str
-    table_uuid: str
-    snapshot_id: str
-    parent_id: str
-    sequence: int
-    committed_ms: int
-    sequenced_ms: int
-    operation: str
-    ref: str
-    entry: str
-
-
-class FileStatus(TypedDict, total=False):
-    """`files`: each with status, key, table, rows, snapshot_id, index, reason, position, …"""
-
-    sha256: str
-    status: Literal["landing", "committed", "duplicate", "quarantined", "failed", "unknown"]
-    files: list[dict[str, Any]]
+__all__ = ["ARROW", "Client", "Pending", "Problem"]
 
 
 class Pending(StrandlineError):

@@ -12,12 +12,13 @@ from typing import Any, Literal, Self
 
 import httpx
 
-from strandline.client import Client, Commit, Receipt
+from strandline.client import Client
 from strandline.endpoints import Endpoint, resolve
 from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.ingest import IngestedFile, Ingestion
 from strandline.problems import translated
 from strandline.proofs import Proof
+from strandline.responses import Commit, Receipt
 from strandline.row_proofs import RowProof
 from strandline.rows import Result, Rows
 from strandline.table import Table

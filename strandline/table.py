@@ -10,9 +10,10 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from strandline.changes import ChangeSet
-from strandline.client import Client, Receipt
+from strandline.client import Client
 from strandline.errors import Invalid
 from strandline.problems import translated
+from strandline.responses import Receipt
 from strandline.rows import Result, Rows
 from strandline.values import PointLike, point, sendable_rows
 

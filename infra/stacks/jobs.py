@@ -88,27 +88,6 @@ class JobsStack(Stack):
             exclude=image_content("spark_jobs"),
             platform=ecr_assets.Platform.LINUX_AMD64,
         )
-        # Without a VPC a job reaches S3, Glue, KMS, STS, Secrets Manager and a few more, but not SQS
-        # (docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html).
-        settings = {
-            **self._compute.settings(),
-            variable_of("region"): self.region,
-            variable_of("send_requests"): "s3",
-            **dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), INTERPRETER),
-        }
-        variables = {
-            f"spark.{scope}.{name}": value
-            # EMR sets no region in a custom image, neither for the driver nor for its executors.
-            for name, value in settings.items()
-            for scope in ("emr-serverless.driverEnv", "executorEnv")
-        }
-        properties = {
-            "spark.jars": EMR_ICEBERG_JAR,
-            # Shuffle and spill go to EMR's serverless storage, not to worker disks.
-            "spark.aws.serverlessStorage.enabled": "true",
-            **spark_conf(self._stage),
-            **variables,
-        }
         capacity = maximum_capacity(self._stage)
         logs = emr.CfnApplication.S3MonitoringConfigurationProperty(
             log_uri=self._storage.bucket.s3_url_for_object(f"{s3_layout.JOBS}logs/")
@@ -132,9 +111,35 @@ class JobsStack(Stack):
                 s3_monitoring_configuration=logs
             ),
             runtime_configuration=[
-                emr.CfnApplication.ConfigurationObjectProperty(classification="spark-defaults", properties=properties)
+                emr.CfnApplication.ConfigurationObjectProperty(
+                    classification="spark-defaults", properties=self._spark_defaults()
+                )
             ],
         )
+
+    def _spark_defaults(self) -> dict[str, str]:
+        """The properties of every job run: Iceberg, the lake's settings, sizes of workers."""
+        # Without a VPC a job reaches S3, Glue, KMS, STS, Secrets Manager and a few more, but not SQS
+        # (docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html).
+        settings = {
+            **self._compute.settings(),
+            variable_of("region"): self.region,
+            variable_of("send_requests"): "s3",
+            **dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), INTERPRETER),
+        }
+        variables = {
+            f"spark.{scope}.{name}": value
+            # EMR sets no region in a custom image, neither for the driver nor for its executors.
+            for name, value in settings.items()
+            for scope in ("emr-serverless.driverEnv", "executorEnv")
+        }
+        return {
+            "spark.jars": EMR_ICEBERG_JAR,
+            # Shuffle and spill go to EMR's serverless storage, not to worker disks.
+            "spark.aws.serverlessStorage.enabled": "true",
+            **spark_conf(self._stage),
+            **variables,
+        }
 
     def _role(self) -> iam.Role:
         """Job runs read and write tables, reports, and requests to the sequencer; they only read the timeline."""

@@ -16,13 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from io import BytesIO
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import rfc8785
 from botocore.exceptions import ClientError
-from pyiceberg.io import FileIO, InputFile, InputStream
+from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile, read_manifest_list
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -32,6 +31,7 @@ from catalog.core.aws_errors import is_missing, lost_race
 from catalog.core.errors import NotFound, Unverified
 from catalog.merkle.tree import leaf_hash, root
 from catalog.timeline.log.leaf import ATTESTED_BY_LAKE, ATTESTED_BY_WRITER
+from catalog.timeline.sequencer.bytes_file import BytesFile, BytesFileIO
 
 FORMAT = "strandline/attestation@v1"
 PREFIX = s3_layout.ATTESTATIONS
@@ -371,37 +371,3 @@ class DigestingIO(FileIO):
 
     def delete(self, location: Any) -> None:
         raise NotImplementedError("the sequencer deletes no object of a table")
-
-
-class BytesFile(InputFile):
-    """An object that was read already, so that it is parsed from the same bytes as its digest is computed from."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__(location)
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:
-        return BytesIO(self._data)
-
-
-class BytesFileIO(FileIO):
-    """A FileIO that returns the same bytes for every location."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self._data = data
-
-    def new_input(self, location: str) -> InputFile:
-        return BytesFile(location, self._data)
-
-    def new_output(self, location: str) -> Any:
-        raise NotImplementedError("an object in memory is read-only")
-
-    def delete(self, location: Any) -> None:
-        raise NotImplementedError("an object in memory is read-only")

@@ -18,7 +18,8 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.core.aws_errors import translate_errors
 from catalog.core.errors import LakeError, NotFound
 from catalog.timeline.log.leaf import Leaf
-from catalog.timeline.sequencer.attestation import DIGEST_CHUNK_BYTES, BytesFile, BytesFileIO, ObjectDigest
+from catalog.timeline.sequencer.attestation import DIGEST_CHUNK_BYTES, ObjectDigest
+from catalog.timeline.sequencer.bytes_file import BytesFile, BytesFileIO
 from catalog.timeline.verify.faults import BoundedPool, Fault
 from catalog.timeline.verify.statistics import NotComparable, Statistics, false_statements
 

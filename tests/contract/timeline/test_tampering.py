@@ -219,14 +219,14 @@ def rows(lake: Lake) -> dict[str, tuple[bytes, Callable[[bytes], bytes | None], 
         "map entry spare": (store_keys.table_entry(bytes(32)), lambda _: b"{}", None),
         "map node": (store_keys.map_node(map_root(lake, 1)), flip, 1),
         "map node gone": (store_keys.map_node(map_root(lake, 3)), lambda _: None, 3),
-        "bearers": (store_keys.uuids(lake.world.name("t")), lambda _: None, 3),
+        "uuids": (store_keys.uuids(lake.world.name("t")), lambda _: None, 3),
         "head": (store_keys.HEAD, lambda value: value.replace(b'"size":4', b'"size":3'), None),
         "keys": (store_keys.KEYS, flip, None),
     }
 
 
 KINDS = """leaf, leaf gone, node, checkpoint, checkpoint gone, table index, table index gone, snapshot index,
-snapshot index gone, time index gone, time index spare, name, state, state gone, bearers, map entry,
+snapshot index gone, time index gone, time index spare, name, state, state gone, uuids, map entry,
 map entry gone, map entry spare, map node, map node gone, head, keys"""
 
 

@@ -52,7 +52,7 @@ POLICY = Policy.parse(
         ]
     ).encode()
 )
-Question = tuple[str, int | None, int | None]
+AsOfQuery = tuple[str, int | None, int | None]
 """A table's name, and an index or a time."""
 
 
@@ -65,8 +65,8 @@ class Timeline:
     """An honest timeline, and every proof that can be asked of it."""
 
     leaves: list[Leaf] = field(default_factory=lambda: complete(history()))
-    proofs: dict[Question, bytes] = field(default_factory=dict)
-    truths: dict[Question, Any] = field(default_factory=dict)
+    proofs: dict[AsOfQuery, bytes] = field(default_factory=dict)
+    truths: dict[AsOfQuery, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.entries = [leaf.encode() for leaf in self.leaves]
@@ -101,7 +101,7 @@ class Timeline:
         root = tree.root(leaf_hash(entry) for entry in self.entries[:size])
         return Checkpoint(SIGNER.name, size, root).sign([SIGNER])
 
-    def _prove(self, question: Question, cut: int) -> None:
+    def _prove(self, question: AsOfQuery, cut: int) -> None:
         name, _, time_ms = question
         records = [(at, json.loads(entry)) for at, entry in enumerate(self.entries[: cut + 1])]
         tables = PrefixMap(map_of(records))
@@ -131,7 +131,7 @@ class Timeline:
         assert verified(self, self.proofs[question], question) == self.truths[question]
 
 
-def verified(timeline: Timeline, data: bytes, question: Question) -> Any:
+def verified(timeline: Timeline, data: bytes, question: AsOfQuery) -> Any:
     """What a verifier learns from an as-of file; None if it refuses it."""
     name, index, time_ms = question
     try:
