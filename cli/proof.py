@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from catalog import Invalid, Unverified
-from catalog.changes import RowProof, is_row_proof
+from catalog.changes import is_row_proof
 from catalog.core.point_in_time import Moment, TimelineIndex, parse_point_in_time
 from catalog.core.strict_json import parse_strictly
 from catalog.merkle.checkpoint import Checkpoint, open_checkpoint
@@ -117,6 +117,8 @@ def _verify_row(
     uuid: str | None,
     newest: Checkpoint | None,
 ) -> None:
+    from catalog.changes import RowProof  # loads the timeline's formats, which other proofs do not need
+
     if table is None or not row or (at is None and newest is None):
         raise Invalid("this is the proof of a row: say which one you expect, with --table, --row, and --at")
     keys, policy, origin = trusted

@@ -22,7 +22,7 @@ from catalog.changes.processing import PATIENCE_S as PATIENCE_S
 from catalog.changes.processing import Processing as Processing
 from catalog.changes.row_proof import RowProof as RowProof
 from catalog.changes.row_proof import VerifiedRow as VerifiedRow
-from catalog.changes.row_proof import is_row_proof as is_row_proof
+from catalog.changes.row_proof_format import is_row_proof as is_row_proof
 from catalog.changes.row_prover import prove_row as prove_row
 from catalog.changes.row_prover import with_row as with_row
 from catalog.changes.row_reader import RowReader as RowReader

@@ -16,6 +16,7 @@ from typing import Any
 from catalog.changes.key_digest import key_digest
 from catalog.changes.packed_json import pack, unpack
 from catalog.changes.row_decoding import decode_row
+from catalog.changes.row_proof_format import FORMAT
 from catalog.changes.state_root import StateDescription
 from catalog.core.errors import Invalid, Unverified
 from catalog.merkle.checkpoint import Checkpoint, open_checkpoint
@@ -30,7 +31,6 @@ from catalog.merkle.tree import leaf_hash
 from catalog.merkle.verify import ProofError, verify_inclusion
 from catalog.timeline import Leaf, TableEntry, parse_shown_leaf, table_key
 
-FORMAT = b"strandline/row@v1\n"
 _PARTS = 9
 MAX_PART = _MAX_ENTRY = 0xFFFF
 _HASH = 32
@@ -248,11 +248,6 @@ class VerifiedRow:
     @property
     def exists(self) -> bool:
         return self.digest is not None
-
-
-def is_row_proof(extra: bytes) -> bool:
-    """Whether the `extra` of a proof file is that of a row proof."""
-    return extra.startswith(FORMAT)
 
 
 def _map_root(key: bytes, salted: bytes | None, proof: MapProof) -> bytes:

@@ -219,7 +219,8 @@ class Verifier:
             self._add(KEYS_PATH, "it is missing")
         try:
             keyring = Keyring.stored(stored)
-            return keyring if self.trusted is None else keyring.trusting(self.trusted)
+            pinned = self.trusted if self.policy is None else self.policy.logs
+            return keyring if pinned is None else keyring.trusting(pinned)
         except Unverified as error:
             self._add(row_name(store_keys.KEYS), error.message)
             return Keyring()

@@ -49,7 +49,7 @@ def test_an_index_that_was_said_is_the_one_that_is_named(world: World) -> None:
     with pytest.raises(Conflict, match="index 0 already"):
         reader.name_index("beginning")
     with pytest.raises(NotFound, match="no index"):
-        reader.name_index("tomorrow", size(world))
+        reader.name_index("someday", size(world))
 
 
 def test_a_request_without_an_index_is_refused_and_names_nothing(world: World) -> None:

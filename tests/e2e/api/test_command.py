@@ -211,6 +211,7 @@ def ask_for_what_is_not_there(run: Any) -> None:
     assert run("query", "select count(*) as n from bronze.commanded", "--as-of", "commanded-cut", fails=NotFound)
     assert run("search", "bronze.commanded", "station", "shetland", fails=NotFound)
     assert run("result", "none", "--status", fails=NotFound) and run("result", "none", "--cancel", fails=NotFound)
+    assert run("row-proof", "bronze.nowhere", "--key", "station=Unst", fails=NotFound)
 
 
 def _or_none(run: Any, *words: str) -> Any:

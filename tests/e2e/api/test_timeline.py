@@ -87,7 +87,7 @@ class TestProofs:
         api.get_when_ready("/snapshots?name=beginning")
         mark = f"/watermarks/hasty/{table}"
         refused = [
-            (api.post("/snapshots", {"name": "tomorrow", "index": size + 9}), (404, "not_found")),
+            (api.post("/snapshots", {"name": "someday", "index": size + 9}), (404, "not_found")),
             (api.post("/snapshots", {"name": "beginning", "index": 1}), (409, "conflict")),
             (api("PUT", mark, json={"sequence": 3, "expected": 3}), (400, "invalid")),
         ]

@@ -91,7 +91,8 @@ def test_a_feed_begins_and_ends_where_it_is_told(lake: Lake) -> None:
     snapshot = lake.tables.history(TABLE)[-1].snapshot_id
     assert ops("--since", "first", "--limit", "2") == ["UPDATE", "INSERT"]
     assert ops("--since", f"snapshot:{snapshot}", "--until", "sequence:3") == ["UPDATE", "INSERT"]
-    assert ops("--since", "2100-01-01") == []
+    assert ops("--since", "now") == []
+    assert isinstance(run("changes", TABLE, "--since", "2100-01-01").exception, Invalid)
     assert isinstance(run("changes", TABLE, "--since", "nothing").exception, NotFound)
 
 
