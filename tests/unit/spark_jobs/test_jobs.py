@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from catalog.changes.multiset import RowsDigest
 from catalog.query.spark.job_runs import ENTRY_POINT
 from cli.job import CODE as CLI_CODE
+from functions.starter import CODE
 from infra.cost.estimate import runs_a_month
 from infra.cost.workload import DAYS
-from infra.stacks.jobs import CODE, SCHEDULES
+from infra.stacks.jobs import SCHEDULES
 from spark_jobs.compact import CompactArguments, plan
 from spark_jobs.java_lists import runs
 from spark_jobs.job import parse
