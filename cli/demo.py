@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from typing import Any
 
 from catalog import load_settings, open_lake
 from cli.demo_steps import Demo
-from cli.interrupts import ignore_signals
+from cli.interrupts import ignore_signals, wait_for_interrupt
 from cli.output import Output
 from infra.local.cloud import EmbeddedCloud
 
@@ -74,5 +73,5 @@ def _print_summary(output: Output, steps: Steps, cloud: EmbeddedCloud, keep: boo
     output.caption("  .venv/bin/strandline table list\n  .venv/bin/strandline timeline log")
     output.caption("  .venv/bin/strandline timeline verify --deep   # finds the flipped byte")
     with suppress(KeyboardInterrupt):
-        threading.Event().wait()
+        wait_for_interrupt()
     output.caption("stopping")

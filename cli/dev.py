@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from cli.environment import embedded_exports, export_lines
-from cli.interrupts import INTERRUPTED, ignore_signals, interrupt_on_signals, signals_held
+from cli.interrupts import INTERRUPTED, ignore_signals, interrupt_on_signals, signals_held, wait_for_interrupt
 from cli.lake_choice import get_embedded, use_chosen_tools
 from cli.output import Output
 from strandline.embedded import DEFAULT_PORT
@@ -64,7 +63,7 @@ def _run(output: Output, port: int, latency: Latencies) -> None:
         exports = _exports(cloud)
         output.data({"environment": exports, "status": cloud.status()}, escape(_greeting(cloud, exports)))
         with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+            wait_for_interrupt()
     finally:
         ignore_signals()
         with output.progress("stopping …"):

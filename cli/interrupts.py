@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -11,11 +12,22 @@ from typing import Any, NoReturn
 INTERRUPTED = 130
 """The exit code of an interrupted command: 128 plus SIGINT's number, as in shells."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOOK_EVERY_S = 0.5
 
 
 def interrupt_on_signals() -> None:
     """Makes both signals raise KeyboardInterrupt from now on, so that every `finally` runs."""
     _handle(_interrupt)
+
+
+def wait_for_interrupt() -> NoReturn:
+    """Sleeps until one of the signals raises KeyboardInterrupt.
+
+    In short naps: the kernel may deliver a signal to another thread, and Python runs its handler in the main thread
+    only, when that next wakes.
+    """
+    while True:
+        time.sleep(_LOOK_EVERY_S)
 
 
 def ignore_signals() -> None:

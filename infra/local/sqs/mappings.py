@@ -86,6 +86,8 @@ class EventSourceMappings:
             pollers = list(self._pollers.values())
             self._pollers.clear()
         for poller in pollers:
+            poller.ask_to_stop()
+        for poller in pollers:
             poller.stop()
 
     def sync(self) -> None:
@@ -133,13 +135,16 @@ class Poller:
 
     def stop(self) -> None:
         """Returns when no further batch will be received; batches in progress continue."""
+        self.ask_to_stop()
+        self._thread.join(timeout=5)
+
+    def ask_to_stop(self) -> None:
         self._stopping.set()
         with self._slots:
             self._slots.notify_all()
         queue = self._queue()
         if queue is not None:
             announce_change(queue)
-        self._thread.join(timeout=5)
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
@@ -174,6 +179,8 @@ class Poller:
                 self._stopping.wait(_RECONCILE_SECONDS)
                 return batch
             seen_version = version(queue)
+            if self._stopping.is_set():  # asked before the version was read: nothing would end the wait below
+                return batch
             received = self._receive(self.mapping.batch_size - len(batch))
             batch += received
             if batch and window_ends is None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -195,10 +198,7 @@ class TestHttp:
 
 def test_two_clouds_in_two_processes_and_nothing_left_behind(tmp_path: Path) -> None:
     """`strandline dev` twice at once, each on a port of its own; SIGTERM ends all their processes."""
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "cli.main", "--output", "json", "dev", "--port", "0"]
+    command = [sys.executable, "-X", "faulthandler", "-m", "cli.main", "--output", "json", "dev", "--port", "0"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     family: list[psutil.Process] = []
     try:
@@ -212,7 +212,16 @@ def test_two_clouds_in_two_processes_and_nothing_left_behind(tmp_path: Path) -> 
     finally:
         for process in running:
             process.terminate()
-        codes = [process.wait(timeout=30) for process in running]
+        codes = [_exit_code(process) for process in running]
     assert codes == [0, 0]
     psutil.wait_procs(family, timeout=5)
     assert [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def _exit_code(process: subprocess.Popen[str]) -> int:
+    """A process that does not end is aborted, so that the failure shows where its threads were."""
+    try:
+        return process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        return process.wait(timeout=30)
