@@ -97,14 +97,15 @@ def serve(
     tag: str,
 ) -> Callable[[Handler], Handler]:
     """Declares the handler of a route. `success`: status -> media type -> model of its responses; `problems`: statuses
-    beyond 400, 500, 503 and, for a route that is not public, 401, 404 and 429.
+    beyond 400, 500, 503 and, for a route that may need a token, 401, 404 and 429.
 
     The docstring's first line is the operation's summary in OpenAPI, the rest its description.
     """
     route = _BY_KEY[key]
+    always_public = route.is_public(public_entries=False)
     rule = route.path.replace("{", "<").replace("+}", ">").replace("}", ">")
     responses: dict[int, Any] = {status: _documented(status, content) for status, content in success.items()}
-    for status in {400, 500, 503, *problems, *(() if route.public else (401, 404, 429))}:
+    for status in {400, 500, 503, *problems, *(() if always_public else (401, 404, 429))}:
         responses[status] = {"description": "a problem", "content": {MEDIA_TYPE: {"model": Problem}}}
 
     def register(function: Handler) -> Handler:
@@ -117,7 +118,8 @@ def serve(
             summary=summary,
             description=description.strip() or None,
             tags=[tag],
-            security=None if route.public else [{"token": []}],
+            # An empty requirement: on some stages it needs no token (OpenAPI 3.1, Security Requirement Object).
+            security=None if always_public else [{"token": []}, *([{}] if route.public else [])],
         )(_without_return(function))
         app.declared[key] = (route, app._compile_regex(rule))
         return function

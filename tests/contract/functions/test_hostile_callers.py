@@ -78,6 +78,24 @@ class TestRows:
         assert answer.status in (200, 400, 404), answer.body
 
 
+class TestEntries:
+    PATH = "/timeline/tile/entries/000.p/1"
+
+    def test_a_stage_decides_who_reads_them(self, api: Function, monkeypatch: pytest.MonkeyPatch) -> None:
+        put = api.lake.s3.put_object
+        put(Bucket=api.lake.settings.bucket, Key=self.PATH.removeprefix("/"), Body=b"\0\1x")
+        assert api("GET", self.PATH).status == 200
+        assert api("GET", self.PATH, **as_writer("silver.*")).status == 403
+        monkeypatch.setenv("STRANDLINE_PUBLIC_ENTRIES", "true")
+        monkeypatch.setenv("STRANDLINE_FUNCTION", "public")
+        api.restart()
+        opened = api("GET", self.PATH, anonymous=True)
+        assert opened.status == 200 and opened.headers["Cache-Control"].startswith("public")
+        monkeypatch.undo()
+        api.restart()
+        assert api("GET", self.PATH, anonymous=True).status == 401
+
+
 class TestUploads:
     def begin(self, api: Function, table: str, name: str, digest: str, **claims: Any) -> Any:
         return api("POST", "/ingest/uploads", {"table": table, "name": name, "sha256": digest}, **claims)
