@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from catalog import Lake, load_settings, open_lake
 from catalog.access import ROUTES, SIGNED_PREFIX, Caller, IdempotencyStore, PresignedUrls, Route, UsageMeter
 from catalog.core.logs import configure_logs
+from catalog.formats import ApartReader
 from functions.api.problems import MEDIA_TYPE, Problem
 from functions.api.request import ApiRequest
 
@@ -81,6 +82,12 @@ def idempotency_store() -> IdempotencyStore:
 @cache
 def presigned_urls() -> PresignedUrls:
     return PresignedUrls(lake().settings)
+
+
+@cache
+def body_reader() -> ApartReader:
+    """Starts no process yet."""
+    return ApartReader()
 
 
 @cache

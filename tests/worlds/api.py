@@ -14,7 +14,7 @@ from botocore.client import BaseClient
 
 from catalog.lake import Lake
 from functions.api import handler
-from functions.api.app import idempotency_store, presigned_urls, usage_meter
+from functions.api.app import body_reader, idempotency_store, presigned_urls, usage_meter
 from functions.api.app import lake as function_lake
 
 CLAIMS = {"iss": "https://issuer.test", "sub": "tester", "roles": ["strandline:admin"]}
@@ -45,6 +45,7 @@ class Function:
         self.restart()
 
     def restart(self) -> None:
+        body_reader().close()
         for cached in (function_lake, idempotency_store, presigned_urls, usage_meter):
             cached.cache_clear()
 
