@@ -1,3 +1,4 @@
+from catalog.formats.apart import ApartReader as ApartReader
 from catalog.formats.arrow import read_arrow_stream as read_arrow_stream
 from catalog.formats.arrow import stream_end as stream_end
 from catalog.formats.csv_dialect import CsvOptions as CsvOptions
