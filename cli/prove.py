@@ -43,8 +43,6 @@ def row(
     values: Annotated[bool, typer.Option(help="Show the row in the proof, and not only its digest.")] = True,
 ) -> None:
     """Write a proof that a table had a row of this key at an index or time, or had none."""
-    from catalog.timeline import Leaf
-
     columns = key_columns(key)
     with opened(context) as (lake, output):
         proof = lake.prove_row(table, columns, at, values=values)
@@ -58,9 +56,9 @@ def row(
         verifier = str(lake.timeline.source.keyring().keys[-1][1])
         point, options = at or str(proof.index), "".join(f" --row {escape(option)}" for option in key)
         command = f"strandline proof verify {path} --table {table}{options} --at {point} --key {verifier}"
-        exists = proof.salted is not None
+        exists = proof.count > 0
         answer: dict[str, Any] = {"table": table, "key": columns, "exists": exists, "index": proof.index}
-        answer |= {"sequenced_ms": Leaf.decode(proof.entry).sequenced_ms, "file": str(path), "bytes": len(data)}
+        answer |= {"sequenced_ms": proof.leaf.sequenced_ms, "file": str(path), "bytes": len(data)}
         said = "has a row" if exists else "has no row"
         output.data(
             {**answer, "log_key": verifier},

@@ -20,11 +20,15 @@ from catalog.changes.feed_verifier import verify_feed as verify_feed
 from catalog.changes.multiset import RowsDigest as RowsDigest
 from catalog.changes.processing import PATIENCE_S as PATIENCE_S
 from catalog.changes.processing import Processing as Processing
+from catalog.changes.row_proof import Question as Question
 from catalog.changes.row_proof import RowProof as RowProof
 from catalog.changes.row_proof import VerifiedRow as VerifiedRow
+from catalog.changes.row_proof import VerifiedRows as VerifiedRows
 from catalog.changes.row_proof_format import is_row_proof as is_row_proof
 from catalog.changes.row_prover import prove_row as prove_row
+from catalog.changes.row_prover import prove_rows as prove_rows
 from catalog.changes.row_prover import with_row as with_row
+from catalog.changes.row_prover import with_rows as with_rows
 from catalog.changes.row_reader import RowReader as RowReader
 from catalog.changes.row_state import StateComputer as StateComputer
 from catalog.changes.serialization import MAX_LINE_BYTES as MAX_LINE_BYTES
