@@ -17,6 +17,7 @@ from catalog.changes.digest import rows_root as rows_root
 from catalog.changes.feed_verifier import FeedState as FeedState
 from catalog.changes.feed_verifier import FeedVerifier as FeedVerifier
 from catalog.changes.feed_verifier import verify_feed as verify_feed
+from catalog.changes.key_sets import KeySet as KeySet
 from catalog.changes.multiset import RowsDigest as RowsDigest
 from catalog.changes.processing import PATIENCE_S as PATIENCE_S
 from catalog.changes.processing import Processing as Processing

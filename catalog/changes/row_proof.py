@@ -15,6 +15,7 @@ from typing import Any
 
 from catalog.changes import proof_bytes, proof_records
 from catalog.changes.key_digest import key_digest
+from catalog.changes.key_sets import RANGED_TYPES
 from catalog.changes.row_decoding import decode_row
 from catalog.changes.row_proof_format import FORMAT, check_format
 from catalog.changes.state_proof import Place, ShownRow
@@ -31,9 +32,6 @@ from catalog.merkle.tree import leaf_hash, node_hash
 from catalog.merkle.verify import ProofError, verify_inclusion
 from catalog.timeline import Leaf, TableEntry, parse_shown_leaf, table_key
 
-MAX_KEYS = 1000
-"""How many keys one proof answers for: about 0.5 MB among a million rows, and the rows."""
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -41,7 +39,8 @@ class Question:
 
     `index` or `time_ms`: the point; with neither, the end of `checkpoint`. `checkpoint`: the newest one that the caller
     knows, which the proof must be against; required for a time after which no leaf was sequenced. `table_uuid`: the
-    table that he knows by this name.
+    table that he knows by this name. `ranged`: the columns of which the keys are a range: between two of its values
+    there must be no other, which depends on the column's type.
     """
 
     table: str
@@ -50,6 +49,7 @@ class Question:
     time_ms: int | None = None
     table_uuid: str | None = None
     checkpoint: Checkpoint | None = None
+    ranged: frozenset[str] = frozenset()
 
     def check(self) -> None:
         if self.index is not None and self.time_ms is not None:
@@ -173,6 +173,7 @@ class RowProof:
 
     def _verified(self, signed: Checkpoint, question: Question) -> VerifiedRows:
         """Computes every hash from the rows up to the log's root, then checks the point."""
+        check_ranged(self.description, question.ranged)
         digests = [_key_digest(self.description, key) for key in question.keys]
         map_root, rows = self.rows.verify(list(dict.fromkeys(digests)))
         entry = replace(self.entry, state_root=self.description.state_root(map_root).hex())
@@ -285,6 +286,14 @@ def next_path(entry: bytes, index: int, path: Sequence[bytes], below: Sequence[b
     while index >> depth & 1 and depth < len(path):
         at, depth = node_hash(path[depth], at), depth + 1
     return (*below, at, *path[depth + 1 :])
+
+
+def check_ranged(description: StateDescription, ranged: frozenset[str]) -> None:
+    """ValueError for a range of a column whose type has values between two that follow each other in the range."""
+    for (_, kind), name in zip(description.key, description.key_names, strict=True):
+        if name in ranged and kind not in RANGED_TYPES:
+            message = f"a range of {name} cannot be complete: its type is {kind}, which has values in between"
+            raise ValueError(f"{message}. Give the values one by one")
 
 
 def _key_digest(description: StateDescription, key: Mapping[str, Any]) -> bytes:

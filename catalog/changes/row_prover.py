@@ -16,15 +16,17 @@ from catalog.changes.comparison import find_snapshot, schema_of
 from catalog.changes.digest import conform, row_digests
 from catalog.changes.encoding import encode
 from catalog.changes.key_digest import key_digest
+from catalog.changes.key_sets import MAX_KEYS
 from catalog.changes.projection import project
 from catalog.changes.proof_records import LEFT_OUT, shorten_leaf
-from catalog.changes.row_proof import MAX_KEYS, Question, RowProof, next_path
+from catalog.changes.row_proof import Question, RowProof, check_ranged, next_path
 from catalog.changes.row_state import StoredState, describe
 from catalog.changes.state_map import RECORD_SIZE, StateMap, StateMaps, root_address
 from catalog.changes.state_proof import Place, joined
 from catalog.changes.state_root import StateDescription
 from catalog.core.errors import Invalid, NotFound, Unverified
 from catalog.core.point_in_time import SnapshotId
+from catalog.merkle.proof import MAX_BYTES
 from catalog.merkle.proof import read as read_file
 from catalog.tables import Tables
 from catalog.timeline import Leaf, SignedHead, StoredSource, TableEntry, Timeline, table_key
@@ -52,10 +54,12 @@ def prove_rows(
     *,
     index: int | None = None,
     time_ms: int | None = None,
+    ranged: frozenset[str] = frozenset(),
 ) -> RowProof:
     """Proves which of these keys had a row in the table at an index or a time, and which had none; by default, now.
 
-    A key is key column -> value. NotFound if there was no such table; Invalid for an index in the middle of a batch, a
+    A key is key column -> value; `ranged`: the columns of which the keys are a range (KeySet). NotFound if there was no
+    such table; Invalid for an index in the middle of a batch, a
     key that is not the table's, more than MAX_KEYS keys, or a table whose leaf has no state root. Costs the reads of an
     as-of proof and, of the state map, a record and for each key two to four pages.
     """
@@ -68,6 +72,10 @@ def prove_rows(
     cut = _cut(source, head.checkpoint.size, index, time_ms)
     leaf, entry, siblings = _table_at(source, table, cut, head.checkpoint.size)
     state, description = _state_at(source, table, entry, cut)
+    try:
+        check_ranged(description, ranged)
+    except ValueError as error:
+        raise Invalid(f"the answer of {table}: {error}", subject=table) from None
     own = read_file(timeline.proof(cut, head))
     proof = RowProof(
         cut,
@@ -117,7 +125,11 @@ def with_rows(proof: RowProof, tables: Tables, table: str, keys: Sequence[Mappin
     for at, digest in enumerate(row_digests(rows)):
         encoding = bytes(next(iter(encode(rows.slice(at, 1))))[0].as_py())
         encodings[digest.tobytes()] = encoding if len(encoding) <= MAX_ROW else b""
-    return replace(proof, rows=proof.rows.with_rows(lambda digest: encodings.get(digest, b"")))
+    shown = replace(proof, rows=proof.rows.with_rows(lambda digest: encodings.get(digest, b"")))
+    if (size := len(shown.write())) > MAX_BYTES:
+        message = f"the proof has {size} bytes, over the limit of {MAX_BYTES}: ask for fewer keys, or without values"
+        raise Invalid(message, subject=table)
+    return shown
 
 
 def with_row(proof: RowProof, tables: Tables, table: str, key: Mapping[str, Any]) -> RowProof:
