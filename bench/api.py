@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import httpx
 
+from bench.body_reader import body_reader_figures
 from bench.harness import Figure, p50, suite
 from infra.local.cloud import EmbeddedCloud
 from strandline.client import Client
@@ -38,6 +39,7 @@ print(used.ru_utime + used.ru_stime)
 @suite("api")
 def api(quick: bool) -> Iterator[Figure]:
     yield from _cold(2 if quick else 7)
+    yield from body_reader_figures()
     with EmbeddedCloud() as cloud:
         endpoint, token = cloud.addresses()["api"], cloud.token("admin")
         with Client(endpoint, token) as client:

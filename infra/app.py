@@ -9,6 +9,7 @@ from typing import Any
 
 from aws_cdk import App, Environment, Tags
 
+from infra.pinned_bases import require_pinned_bases, unpinned_bases
 from infra.stacks.api import ApiStack
 from infra.stacks.compute import ComputeStack
 from infra.stacks.jobs import JobsStack
@@ -37,23 +38,28 @@ def build_app(context: dict[str, Any] | None = None, outdir: str | None = None) 
     ObserveStack(
         app, stage.resource("observe"), stage=stage, api_id=api.api.ref, key=storage.key, bucket=storage.bucket
     )
+    require_pinned_bases(stage, {"function_base": (compute, jobs, api), "job_base": (jobs,)})
     for key, value in stage.tags().items():
         Tags.of(app).add(key, value)
     return app
 
 
 def main() -> None:
-    """Synthesises into cdk.out/ and prints each stack's template.
+    """Synthesises into cdk.out/ and prints each stack's template, and which of the images' bases are not pinned.
 
-    When the CDK's command line runs it, synthesises into CDK_OUTDIR and prints nothing.
+    When the CDK's command line runs it, synthesises into CDK_OUTDIR and prints nothing: the command line prints.
     """
     if "CDK_OUTDIR" in os.environ:
         build_app().synth()
         return
-    assembly = build_app(outdir=OUTDIR).synth()
+    app = build_app(outdir=OUTDIR)
+    assembly = app.synth()
     width = max(len(stack.stack_name) for stack in assembly.stacks)
     for stack in assembly.stacks:
         sys.stdout.write(f"{stack.stack_name:<{width}}  {OUTDIR}/{stack.template_file}\n")
+    stage = load_stage(app.node.try_get_context("stage"))
+    for _, problem in unpinned_bases(stage):
+        sys.stdout.write(f"\n{'refused by cdk deploy' if stage.retain_data else 'note'}: {problem}\n")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ class Stage(BaseModel):
         description="the region that S3 replicates each new object to",
     )
     timeline_cdn: bool = Field(default=False, description="serve the timeline's public objects through CloudFront")
+    public_entries: bool = Field(
+        default=False,
+        description="let anybody read the timeline's entries, which name tables with their counts and times; otherwise "
+        "callers who may read every table do. The checkpoint and the tiles of hashes are always public",
+    )
     lake_formation: bool = Field(
         default=False, description="register the tables' location in hybrid mode: IAM and Lake Formation grants apply"
     )
@@ -69,10 +74,11 @@ class Stage(BaseModel):
     function_base: str | None = Field(
         default=None,
         pattern=PINNED_IMAGE,
-        description="the base of the functions' images, by digest; none: AWS's tag",
+        description="the base of the functions' images, by digest; without it AWS's tag, with which `cdk` refuses a "
+        "stage that retains its data",
     )
     job_base: str | None = Field(
-        default=None, pattern=PINNED_IMAGE, description="the base of the jobs' image, by digest; none: AWS's tag"
+        default=None, pattern=PINNED_IMAGE, description="the base of the jobs' image, by digest, as function_base"
     )
     log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log group and bucket")
     sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables once in this time")

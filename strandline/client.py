@@ -290,7 +290,7 @@ class Client:
         return self._api.json("GET", f"/tables/{quote(table)}/rule")
 
     def set_rule(self, table: str, **rule: Any) -> dict[str, Any]:
-        """Replaces the table's rule: `columns`, `key`, `mode`, `unknown` (reject, ignore, evolve)."""
+        """Replaces the table's rule: `columns`, `key`, `mode`, `unknown` (reject, ignore, evolve), `csv`."""
         return self._api.json("PUT", f"/tables/{quote(table)}/rule", rule)
 
     def remove_rule(self, table: str) -> None:

@@ -43,6 +43,11 @@ class Caller:
         if not self.roles:
             raise Denied(f"{self.subject} has no role, and may not {what}: ask for one, such as reader:<table>")
 
+    def require_every_table(self, what: str) -> None:
+        """Denied if the caller may not read all tables: for what shows something of each."""
+        if not any(role.tables == "*" for role in self.roles):
+            raise Denied(f"{self.subject} may not {what}: ask for the role reader:*")
+
     def readable(self, tables: Iterable[str]) -> list[str]:
         return [table for table in tables if self.may(Level.READ, table)]
 

@@ -1,6 +1,7 @@
 """The API's routes. The stack deploys exactly these, and the function serves exactly these.
 
-Paths are API Gateway's: `{t}` is one segment, `{path+}` all remaining ones. A public route needs no identity.
+Paths are API Gateway's: `{t}` is one segment, `{path+}` all remaining ones. A public route needs no identity, unless it
+shows the timeline's entries and the stage keeps those for its readers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ class Route:
     method: str
     path: str
     public: bool = False
+    shows_entries: bool = False
+    """Entries name tables, with their counts and times; a stage decides who may read them."""
+
+    def is_public(self, *, public_entries: bool) -> bool:
+        """Whether it needs no identity, on a stage with that setting."""
+        return self.public and (public_entries or not self.shows_entries)
 
     @property
     def key(self) -> str:
@@ -29,7 +36,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/timeline/checkpoint", public=True),
     Route("GET", "/timeline/key", public=True),
     Route("GET", "/timeline/consistency", public=True),
-    Route("GET", "/timeline/tile/entries/{path+}", public=True),
+    Route("GET", "/timeline/tile/entries/{path+}", public=True, shows_entries=True),
     Route("GET", "/timeline/tile/{level}/{path+}", public=True),
     Route("GET", "/metrics-summary"),
     Route("GET", "/tables"),

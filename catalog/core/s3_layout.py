@@ -15,7 +15,10 @@ ATTESTATIONS = "attest/"
 """`attest/<table-uuid>/<snapshot-id>`: digests of the objects that a commit wrote."""
 
 TIMELINE = "timeline/"
-"""The published timeline: checkpoint, keys, tiles. Publicly readable."""
+"""The published timeline: checkpoint, keys, tiles. Publicly readable, except that a stage may keep its entries."""
+
+TIMELINE_ENTRIES = f"{TIMELINE}tile/entries/"
+"""The published entries: they name tables, with their counts and times."""
 
 TIMELINE_STORE = "timeline.slatedb/"
 """The timeline's database. Only the sequencer writes here."""

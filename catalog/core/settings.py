@@ -84,6 +84,11 @@ class Settings(BaseModel):
         pattern=r"^[A-Za-z0-9_.-]{1,64}:$",
         description="what a role in a token begins with, so that roles of other programs are none of the lake's",
     )
+    public_entries: bool = Field(
+        default=False,
+        description="whether anybody may read the timeline's entries, which name tables with their counts and times; "
+        "otherwise callers who may read every table",
+    )
     limits_table: str | None = Field(
         default=None, description="the DynamoDB table that counts what each caller uses; none: nothing is limited"
     )

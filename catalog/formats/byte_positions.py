@@ -1,4 +1,4 @@
-"""Positions of bytes in a block of text, by numpy: what a regular expression would need ten times as long for."""
+"""Positions and counts of bytes in a block of text, by numpy: several times as fast as `re` and `bytes.count`."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def find_bytes(block: bytes, matches: Callable[[Bytes], Any]) -> np.ndarray[Any,
     codes = np.frombuffer(block, np.uint8)
     positions = [matches(codes[at : at + _STEP]).nonzero()[0] + at for at in range(0, len(codes), _STEP)]
     return np.concatenate([np.empty(0, np.int64), *positions])
+
+
+def count_byte(block: bytes, byte: int) -> int:
+    """How often one byte occurs that occurs often; `bytes.count` is faster for a rare one."""
+    codes = np.frombuffer(block, np.uint8)
+    return sum(int(np.count_nonzero(codes[at : at + _STEP] == byte)) for at in range(0, len(codes), _STEP))

@@ -10,7 +10,8 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,9 @@ import pyarrow.json as pj
 import pyarrow.types as pt
 
 from catalog.formats.byte_positions import find_bytes
+from catalog.formats.json_lists import with_leading_nulls
 from catalog.formats.json_numbers import check_numbers
-from catalog.formats.json_width import block_parts, check_width, row_parts
+from catalog.formats.json_width import CELLS, block_parts, check_width, count_fields, count_objects, row_parts
 from catalog.formats.limits import FileRejected, FormatLimits
 
 BLOCK_BYTES = 4 << 20
@@ -28,6 +30,8 @@ _COLUMN = re.compile(r"^Column\(/?(?P<column>[^)]*)\) ")
 _BREAK, _BRACE = b"\n{"
 _SHORT = 1000
 """No line of this many bytes can be nested deep enough to exhaust the stack in pyarrow."""
+_Part = tuple[int, bytes, list[bytes] | None]
+"""How many lines or rows are before it, its text, and its rows if they were cut already."""
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
 
 
@@ -45,10 +49,7 @@ def read_json_lines(stream: Any, limits: FormatLimits, hint: pa.Schema | None) -
         breaks = find_bytes(block, lambda part: part == _BREAK)
         if len(rest) > limits.row_bytes:
             raise _too_long(limits, line=first_line + len(breaks))
-        depth_bound = _depth_bound(block, breaks)
-        for before, part in block_parts(block):
-            if part and not part.isspace():
-                yield parser.parse(part, first_line + before, depth_bound)
+        yield from parser.parse_lines(block, first_line, _Bounds.of_lines(block, breaks))
         first_line += len(breaks)
         data = following
 
@@ -145,6 +146,29 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+@dataclass(frozen=True)
+class _Bounds:
+    """What no row of a block passes."""
+
+    length: int
+    depth: int
+    """0 if every line is too short to exhaust pyarrow's stack: the parsed schema then tells its depth."""
+
+    @classmethod
+    def of_lines(cls, block: bytes, breaks: np.ndarray[Any, Any]) -> _Bounds:
+        """The most bytes that a line has, and the most braces and brackets that a line opens."""
+        ends = np.append(breaks, len(block))
+        length = int(np.diff(ends, prepend=0).max())
+        if length <= _SHORT:
+            return cls(length, 0)
+        opened = find_bytes(block, lambda part: (part | 0x20) == _BRACE)  # a bracket is a brace without this bit
+        return cls(length, int(np.diff(np.searchsorted(opened, ends), prepend=0).max()))
+
+    @classmethod
+    def of_rows(cls, rows: list[bytes]) -> _Bounds:
+        return cls(max(map(len, rows), default=0), max((row.count(b"{") + row.count(b"[") for row in rows), default=0))
+
+
 class _Parser:
     """Parses blocks of whole rows with pyarrow, and gives its errors the position in the file."""
 
@@ -152,16 +176,39 @@ class _Parser:
         self._limits, self._unit = limits, unit
         self._hint = pa.schema([field for field in hint or () if _can_hint(field.type)])
         self._text: dict[str, pa.Field[Any]] = {}
+        self._known: pa.Schema | None = None
         self._unified: pa.Schema | None = None if hint is not None else pa.schema([])
 
-    def parse_rows(self, rows: list[bytes], first: int) -> Iterator[pa.Table]:
-        for before, part in row_parts(rows):
-            depth_bound = max(row.count(b"{") + row.count(b"[") for row in part)
-            yield self.parse(b"\n".join(part), first + before, depth_bound, part)
+    def parse_lines(self, block: bytes, first: int, bounds: _Bounds) -> Iterator[pa.Table]:
+        """The tables of a block of whole lines. `first` is the number of its first line."""
+        parts = ((before, part, None) for before, part in block_parts(block))
+        yield from self._parse_parts(block, None, parts, first, bounds)
 
-    def parse(self, block: bytes, first: int, depth_bound: int, rows: list[bytes] | None = None) -> pa.Table:
-        """`first`: the number of the first line or row. `depth_bound`: no row is nested more deeply."""
-        self._check(block, rows, first, depth_bound)
+    def parse_rows(self, rows: list[bytes], first: int) -> Iterator[pa.Table]:
+        """The same for rows that were cut already."""
+        bounds = _Bounds.of_rows(rows)
+        parts = ((before, b"\n".join(part), part) for before, part in row_parts(rows))
+        yield from self._parse_parts(b"\n".join(rows), rows, parts, first, bounds)
+
+    def _parse_parts(
+        self, block: bytes, rows: list[bytes] | None, parts: Iterator[_Part], first: int, bounds: _Bounds
+    ) -> Iterator[pa.Table]:
+        """Parses a dense block at once, since its columns are known from the rows before, and any other in parts."""
+        at = 0
+        for number, (before, part, part_rows) in enumerate(parts):
+            # Its columns may be known from the block before; if not, from its first part. Then it is not dense.
+            if number < 2 and len(part) < len(block) - at:
+                rest = block[at:] if at else block
+                table = self._parse_known(rest, rows and rows[before:], first + before, bounds)
+                if table is not None:
+                    yield table
+                    return
+            at += len(part) + (part_rows is not None)  # the line break that joins two rows
+            if part and not part.isspace():
+                yield self._parse(part, part_rows, first + before, bounds)
+
+    def _parse(self, block: bytes, rows: list[bytes] | None, first: int, bounds: _Bounds) -> pa.Table:
+        self._check(block, rows, first, bounds)
         expected = {field.name: field for field in self._hint} | self._text
         try:
             try:
@@ -178,6 +225,22 @@ class _Parser:
         except pa.ArrowInvalid as error:
             self._check_rows(block, rows, first)  # a limit that was passed explains more than a parse error
             raise self._explained(str(error), _lines(block, rows), first) from None
+        return self._accept(table, block, rows, first)
+
+    def _parse_known(self, block: bytes, rows: list[bytes] | None, first: int, bounds: _Bounds) -> pa.Table | None:
+        """The block as rows with the columns and types of the last table. None if it has others, or nothing was parsed
+        yet, or its objects have so many columns that it is parsed in parts."""
+        if self._known is None or count_objects(block) * count_fields(self._known) > CELLS or block.isspace():
+            return None
+        self._check(block, rows, first, bounds)
+        try:
+            table = self._read(block, list(self._known), unexpected="error")
+        except pa.ArrowInvalid:
+            return None
+        return self._accept(table, block, rows, first)
+
+    def _accept(self, table: pa.Table, block: bytes, rows: list[bytes] | None, first: int) -> pa.Table:
+        self._check_null_rows(table, block, rows, first)
         check_numbers(table, block, lambda: _numbered_rows(_lines(block, rows), first), self._unit)
         if self._unified is not None:
             try:
@@ -185,16 +248,24 @@ class _Parser:
             except pa.ArrowTypeError as error:
                 raise self._refused(f"a type changes in the rows that begin here: {error}", first) from None
         self._text |= {field.name: field for field in table.schema if pt.is_string(field.type)}
+        self._known = table.schema
         return table
 
-    def _read(self, block: bytes, fields: list[pa.Field[Any]]) -> pa.Table:
-        options = pj.ParseOptions(
-            explicit_schema=pa.schema(fields) if fields else None, newlines_in_values=self._unit == "row"
-        )
-        source: Any = pa.BufferReader(block)  # no copy; the stubs know only files
-        return pj.read_json(source, pj.ReadOptions(False, len(block) + 1), options)
+    def _read(
+        self, block: bytes, fields: list[pa.Field[Any]], unexpected: Literal["error", "infer"] = "infer"
+    ) -> pa.Table:
+        def read(fields: list[pa.Field[Any]]) -> pa.Table:
+            options = pj.ParseOptions(
+                explicit_schema=pa.schema(fields) if fields else None,
+                newlines_in_values=self._unit == "row",
+                unexpected_field_behavior=unexpected,
+            )
+            source: Any = pa.BufferReader(block)  # no copy; the stubs know only files
+            return pj.read_json(source, pj.ReadOptions(False, len(block) + 1), options)
 
-    def _check(self, block: bytes, rows: list[bytes] | None, first: int, depth_bound: int) -> None:
+        return with_leading_nulls(read(fields), read)
+
+    def _check(self, block: bytes, rows: list[bytes] | None, first: int, bounds: _Bounds) -> None:
         if not block.isascii():
             try:
                 block.decode()
@@ -205,10 +276,10 @@ class _Parser:
         if not text.startswith(b"{"):  # pyarrow crashes if the first value is null
             number = first + block.count(b"\n", 0, len(block) - len(text))
             raise self._refused("it is not JSON, or not an object with columns", number)
-        if len(block) > self._limits.row_bytes or depth_bound > self._limits.depth:
+        if bounds.length > self._limits.row_bytes or bounds.depth > self._limits.depth:
             self._check_rows(block, rows, first)
-        if block.count(b":") > self._limits.columns:
-            shortest = 4 * self._limits.columns  # that many keys take more bytes
+        shortest = 4 * self._limits.columns  # that many keys take more bytes
+        if bounds.length > shortest:
             for number, line in enumerate(_lines(block, rows), first):
                 if len(line) > shortest:
                     check_width(line, self._limits, **{self._unit: number})
@@ -219,6 +290,14 @@ class _Parser:
                 raise _too_long(self._limits, **{self._unit: number})
             if line.count(b"{") + line.count(b"[") > self._limits.depth and _depth(line) > self._limits.depth:
                 raise self._refused(f"it is nested deeper than {self._limits.depth}", number)
+
+    def _check_null_rows(self, table: pa.Table, block: bytes, rows: list[bytes] | None, first: int) -> None:
+        """Rejects a line `null`: pyarrow makes a row of nulls of it."""
+        if not all(column.null_count for column in table.columns):
+            return
+        for number, line in _numbered_rows(_lines(block, rows), first):
+            if line.strip() == b"null":
+                raise self._refused("it is null, not an object with columns", number)
 
     def _explained(self, message: str, lines: list[bytes], first: int) -> FileRejected:
         match = _IN_ROW.search(message)
@@ -243,16 +322,6 @@ def _lines(block: bytes, rows: list[bytes] | None) -> list[bytes]:
 def _numbered_rows(lines: list[bytes], first: int) -> list[tuple[int, bytes]]:
     """The rows, which are the lines that are not blank, each with its line number."""
     return [(number, line) for number, line in enumerate(lines, first) if line.strip()]
-
-
-def _depth_bound(block: bytes, breaks: np.ndarray[Any, Any]) -> int:
-    """A bound on how deeply any line is nested: the most braces and brackets that one line opens. 0 if every line is
-    too short to exhaust pyarrow's stack: the parsed schema then tells its depth."""
-    ends = np.append(breaks, len(block))
-    if int(np.diff(ends, prepend=0).max()) <= _SHORT:
-        return 0
-    opened = find_bytes(block, lambda part: (part | 0x20) == _BRACE)  # a bracket is a brace without this bit
-    return int(np.diff(np.searchsorted(opened, ends), prepend=0).max())
 
 
 def _too_long(limits: FormatLimits, **position: int) -> FileRejected:

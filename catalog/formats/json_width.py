@@ -1,7 +1,8 @@
 """Bounds what sparse JSON costs: pyarrow allocates a value for every object and every key that any object has.
 
 Ten thousand rows of one key each, all different, are 100 kB of text and a gigabyte of Arrow. So a block is parsed in
-parts, in which no more than CELLS values can be allocated; a single row beyond that is rejected.
+parts, in which no more than CELLS values can be allocated; a single row beyond that is rejected. A block whose columns
+are known needs no parts: there are no more values than objects times columns.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from catalog.formats.byte_positions import count_byte
 from catalog.formats.limits import FileRejected, FormatLimits
 
 CELLS = 16 << 20
 """Of eight bytes each for numbers."""
+_BRACE, _COLON = b"{:"
 
 
 def block_parts(block: bytes) -> Iterator[tuple[int, bytes]]:
@@ -40,7 +45,7 @@ def row_parts(rows: Sequence[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     """The same for rows that were cut already."""
     part, first, objects, keys = list[bytes](), 0, 0, 0
     for number, row in enumerate(rows):
-        more_objects, more_keys = row.count(b"{"), row.count(b":")
+        more_objects, more_keys = row.count(_BRACE), row.count(_COLON)
         if part and (objects + more_objects) * (keys + more_keys) > CELLS:
             yield first, part
             part, first, objects, keys = [], number, 0, 0
@@ -52,7 +57,7 @@ def row_parts(rows: Sequence[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
 def check_width(text: bytes, limits: FormatLimits, **position: Any) -> None:
     """Raises FileRejected if the row alone has too many keys. Its depth must have been checked."""
-    if text.count(b":") <= limits.columns and _most_cells(text) <= CELLS:
+    if count_keys(text) <= limits.columns and _most_cells(text) <= CELLS:
         return
     try:
         value = json.loads(text)
@@ -67,8 +72,29 @@ def check_width(text: bytes, limits: FormatLimits, **position: Any) -> None:
         raise FileRejected(reason, **position)
 
 
+def count_fields(schema: Any) -> int:
+    """How many values pyarrow allocates for an object of this schema or type, nested ones included."""
+    return sum(1 + count_fields(field.type) for field in _fields(schema))
+
+
+def _fields(schema: Any) -> list[Any]:
+    if isinstance(schema, pa.Schema):
+        return list(schema)
+    return [schema.field(number) for number in range(schema.num_fields)]
+
+
 def _most_cells(text: bytes) -> int:
-    return text.count(b"{") * text.count(b":")
+    return count_objects(text) * count_keys(text)
+
+
+def count_objects(text: bytes) -> int:
+    """At least as many as it has: a brace in a string counts, too."""
+    return count_byte(text, _BRACE)
+
+
+def count_keys(text: bytes) -> int:
+    """At least as many as it has, repeated ones included: a colon in a string counts, too."""
+    return count_byte(text, _COLON)
 
 
 def _shape(value: Any) -> tuple[int, int]:

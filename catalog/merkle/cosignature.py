@@ -9,57 +9,26 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 from catalog.merkle.note import (
+    Ed25519Key,
     NoteError,
-    check_name,
-    decode_base64,
-    encode_base64,
     parse_signature,
     signature_line,
     split_note,
 )
 
-_COSIGNATURE = b"\x04"  # the signature type byte
 _HEADER = b"cosignature/v1\n"
 _MAX_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class WitnessKey:
-    """A witness's Ed25519 public key (32 bytes) under its name. Its text form, str(key), is `name+keyid+base64`."""
+class WitnessKey(Ed25519Key):
+    """A witness's key."""
 
-    name: str
-    public_key: bytes
-
-    def __post_init__(self) -> None:
-        check_name(self.name)
-        if len(self.public_key) != 32:
-            raise ValueError(f"an Ed25519 public key has 32 bytes, not {len(self.public_key)}")
-
-    @classmethod
-    def parse(cls, text: str) -> WitnessKey:
-        """Reads `name+keyid+base64`. Raises ValueError unless it is exactly what str() would write."""
-        try:
-            name, _, encoded = text.split("+", 2)
-            raw = decode_base64(encoded)
-            if raw[:1] != _COSIGNATURE:
-                raise ValueError("its type is not 0x04, cosignature/v1")
-            key = cls(name, raw[1:])
-        except ValueError as error:
-            raise ValueError(f"not a witness key `name+keyid+base64`: {text!r:.200} ({error})") from None
-        if str(key) != text:
-            raise ValueError(f"the witness key {text!r:.200} should have the key id {key.key_id.hex()}")
-        return key
-
-    @property
-    def key_id(self) -> bytes:
-        """SHA-256(name || 0x0A || 0x04 || public key)[:4]: an identifier, not a commitment to the key."""
-        return sha256(self.name.encode() + b"\n" + _COSIGNATURE + self.public_key).digest()[:4]
-
-    def __str__(self) -> str:
-        return f"{self.name}+{self.key_id.hex()}+{encode_base64(_COSIGNATURE + self.public_key)}"
+    SIGNATURE_TYPE = b"\x04"
+    SIGNATURE_NAME = "0x04, cosignature/v1"
+    KIND = "witness key"
 
     def verify(self, text: str, signature: bytes) -> int:
         """The time (seconds of POSIX) at which the witness cosigned the checkpoint; NoteError if it did not."""

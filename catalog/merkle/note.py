@@ -12,14 +12,13 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
 
 from catalog.merkle.verify import ProofError
 
 MAX_SIGNATURES = 100
 MAX_NOTE_BYTES = 1_000_000
 
-_ED25519 = b"\x01"  # the signature type byte
 _SIGNER_PREFIX = "PRIVATE+KEY+"
 _SIGNATURE_PREFIX = "— "
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")  # all but the newline
@@ -46,8 +45,13 @@ class Signer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifierKey:
+class Ed25519Key:
     """An Ed25519 public key (32 bytes) under a name. Its text form, str(key), is `name+keyid+base64`."""
+
+    SIGNATURE_TYPE: ClassVar[bytes]
+    """The byte that tells what the key signs."""
+    SIGNATURE_NAME: ClassVar[str]
+    KIND: ClassVar[str]
 
     name: str
     public_key: bytes
@@ -58,27 +62,36 @@ class VerifierKey:
             raise ValueError(f"an Ed25519 public key has 32 bytes, not {len(self.public_key)}")
 
     @classmethod
-    def parse(cls, text: str) -> VerifierKey:
+    def parse(cls, text: str) -> Self:
         """Reads `name+keyid+base64`. Raises ValueError unless it is exactly what str() would write."""
         try:
             name, _, encoded = text.split("+", 2)
             raw = decode_base64(encoded)
-            if raw[:1] != _ED25519:
-                raise ValueError("its type is not Ed25519")
+            if raw[:1] != cls.SIGNATURE_TYPE:
+                raise ValueError(f"its type is not {cls.SIGNATURE_NAME}")
             key = cls(name, raw[1:])
         except ValueError as error:
-            raise ValueError(f"not a verifier key `name+keyid+base64`: {text!r:.200} ({error})") from None
+            raise ValueError(f"not a {cls.KIND} `name+keyid+base64`: {text!r:.200} ({error})") from None
         if str(key) != text:
-            raise ValueError(f"the verifier key {text!r:.200} should have the key id {key.key_id.hex()}")
+            raise ValueError(f"the {cls.KIND} {text!r:.200} should have the key id {key.key_id.hex()}")
         return key
 
     @property
     def key_id(self) -> bytes:
-        """SHA-256(name || 0x0A || 0x01 || public key)[:4]: an identifier, not a commitment to the key."""
-        return sha256(self.name.encode() + b"\n" + _ED25519 + self.public_key).digest()[:4]
+        """SHA-256(name || 0x0A || type || public key)[:4]: an identifier, not a commitment to the key."""
+        return sha256(self.name.encode() + b"\n" + self.SIGNATURE_TYPE + self.public_key).digest()[:4]
 
     def __str__(self) -> str:
-        return f"{self.name}+{self.key_id.hex()}+{encode_base64(_ED25519 + self.public_key)}"
+        return f"{self.name}+{self.key_id.hex()}+{encode_base64(self.SIGNATURE_TYPE + self.public_key)}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKey(Ed25519Key):
+    """A key that signs notes."""
+
+    SIGNATURE_TYPE = b"\x01"
+    SIGNATURE_NAME = "Ed25519"
+    KIND = "verifier key"
 
     def verify(self, message: bytes, signature: bytes) -> bool:
         # Imported at first use, here and below: proofs without signatures are checked on a bare Python.
@@ -131,7 +144,9 @@ class Ed25519Signer:
 
     def private_key(self) -> str:
         """The secret as `PRIVATE+KEY+name+keyid+base64`, the form Go's note package reads."""
-        return f"{_SIGNER_PREFIX}{self.name}+{self.key_id.hex()}+{encode_base64(_ED25519 + self.seed)}"
+        return (
+            f"{_SIGNER_PREFIX}{self.name}+{self.key_id.hex()}+{encode_base64(VerifierKey.SIGNATURE_TYPE + self.seed)}"
+        )
 
     def sign(self, message: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -72,18 +72,19 @@ def _serve(request: ApiRequest, event: dict[str, Any], context: Any) -> dict[str
 def _admit(request: ApiRequest) -> None:
     """Refuses a request without a route, without a caller on a route that is not public, or with too large a body."""
     route, methods = app.find(request.method, request.path)
+    settings = lake().settings
+    is_public = route is not None and route.is_public(public_entries=settings.public_entries)
     missing = Refusal(404, "not_found", f"the API has no path {request.path!r}: GET /openapi.json lists them")
-    if not methods or (lake().settings.function == PUBLIC and route is not None and not route.public):
+    if not methods or (settings.function == PUBLIC and route is not None and not is_public):
         raise missing
     if route is None or request.route_key == "$default":
         allow = {"Allow": ", ".join(methods)}
         if route is not None:
             raise missing
         raise Refusal(405, "method_not_allowed", f"{request.path!r} allows only {allow['Allow']}", allow)
-    if not route.public:
+    if not is_public:
         try:
             authorization = request.headers.get("authorization")
-            settings = lake().settings
             request.caller = caller_of(request.authorizer, settings.principals, authorization, settings.role_prefix)
         except Denied as error:
             raise Refusal(401, "unauthenticated", error.message, {"WWW-Authenticate": "Bearer"}) from None

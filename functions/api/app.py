@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from catalog import Lake, load_settings, open_lake
 from catalog.access import ROUTES, SIGNED_PREFIX, Caller, IdempotencyStore, PresignedUrls, Route, UsageMeter
 from catalog.core.logs import configure_logs
+from catalog.formats import ApartReader
 from functions.api.problems import MEDIA_TYPE, Problem
 from functions.api.request import ApiRequest
 
@@ -84,6 +85,12 @@ def presigned_urls() -> PresignedUrls:
 
 
 @cache
+def body_reader() -> ApartReader:
+    """Starts no process yet."""
+    return ApartReader()
+
+
+@cache
 def usage_meter() -> UsageMeter | None:
     """None if nothing is limited."""
     return UsageMeter(lake().settings) if lake().settings.limits_table else None
@@ -97,14 +104,15 @@ def serve(
     tag: str,
 ) -> Callable[[Handler], Handler]:
     """Declares the handler of a route. `success`: status -> media type -> model of its responses; `problems`: statuses
-    beyond 400, 500, 503 and, for a route that is not public, 401, 404 and 429.
+    beyond 400, 500, 503 and, for a route that may need a token, 401, 404 and 429.
 
     The docstring's first line is the operation's summary in OpenAPI, the rest its description.
     """
     route = _BY_KEY[key]
+    always_public = route.is_public(public_entries=False)
     rule = route.path.replace("{", "<").replace("+}", ">").replace("}", ">")
     responses: dict[int, Any] = {status: _documented(status, content) for status, content in success.items()}
-    for status in {400, 500, 503, *problems, *(() if route.public else (401, 404, 429))}:
+    for status in {400, 500, 503, *problems, *(() if always_public else (401, 404, 429))}:
         responses[status] = {"description": "a problem", "content": {MEDIA_TYPE: {"model": Problem}}}
 
     def register(function: Handler) -> Handler:
@@ -117,7 +125,8 @@ def serve(
             summary=summary,
             description=description.strip() or None,
             tags=[tag],
-            security=None if route.public else [{"token": []}],
+            # An empty requirement: on some stages it needs no token (OpenAPI 3.1, Security Requirement Object).
+            security=None if always_public else [{"token": []}, *([{}] if route.public else [])],
         )(_without_return(function))
         app.declared[key] = (route, app._compile_regex(rule))
         return function

@@ -22,8 +22,8 @@ from aws_lambda_powertools.event_handler import Response
 from catalog import Invalid
 from catalog.access import RESULT_SECONDS
 from catalog.core.column_names import check_column_names
-from catalog.formats import FileRejected, FormatLimits, exact_float, read_arrow_stream, read_parquet_table
-from functions.api.app import JSON, current_request, presigned_urls, respond
+from catalog.formats import FileRejected, FormatLimits, exact_float
+from functions.api.app import JSON, body_reader, current_request, presigned_urls, respond
 from functions.api.models import Elsewhere, RowsIn, RowsOut
 from functions.api.problems import Refusal
 
@@ -51,14 +51,17 @@ LIMITS = FormatLimits(decompressed_bytes=MAX_ROWS_BYTES, in_memory_bytes=MAX_ROW
 
 
 def read_rows(media_type: str, body: bytes) -> Any:
-    """The rows of a request's body. Invalid if it is not valid for its media type; Refusal (415) for another type."""
+    """The rows of a request's body. Invalid if it is not valid for its media type; Refusal (415) for another type.
+
+    Arrow and Parquet are read in a process of their own (`ApartReader`): their readers are native code.
+    """
     if media_type in ("", JSON):
         return RowsIn.model_validate(_parse_json(body)).rows
     try:
         if media_type == ARROW:
-            return read_arrow_stream(body, LIMITS)
+            return body_reader().read("arrow", body, LIMITS)
         if media_type == PARQUET:
-            return read_parquet_table(body, LIMITS)
+            return body_reader().read("parquet", body, LIMITS)
     except FileRejected as error:
         raise Invalid(f"the body is not valid {media_type}: {error.message}") from None
     raise Refusal(415, "unsupported_media_type", f"rows cannot be sent as {media_type}: use {', '.join(ROWS_IN)}")

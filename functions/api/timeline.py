@@ -1,9 +1,9 @@
-"""The published timeline (C2SP tlog-tiles): public, and cacheable where it never changes."""
+"""The published timeline (C2SP tlog-tiles): public, and cacheable where it never changes. Entries may need a token."""
 
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -22,7 +22,7 @@ from catalog.timeline import (
     TIMELINE_PREFIX,
     Keyring,
 )
-from functions.api.app import BYTES, JSON, TEXT, lake, respond_cacheable, serve
+from functions.api.app import BYTES, JSON, TEXT, caller, lake, respond_cacheable, serve
 from functions.api.models import ConsistencyOut
 
 TilePath = Annotated[str, Path(max_length=64, description="`x001/x234/067`, or `067.p/9` for a partial one")]
@@ -56,9 +56,16 @@ def prove_consistency(old: Annotated[int, Size], new: Annotated[int | None, Size
     return respond_cacheable(shown.model_dump_json(), JSON, CACHE_NEVER)
 
 
-@serve("GET /timeline/tile/entries/{path+}", {200: {BYTES: None}, 304: {}}, problems=(404,), tag="timeline")
+@serve("GET /timeline/tile/entries/{path+}", {200: {BYTES: None}, 304: {}}, problems=(403, 404), tag="timeline")
 def read_entries(path: TilePath) -> Response[Any]:
-    """An entry bundle: 256 leaves."""
+    """An entry bundle: 256 leaves.
+
+    They name tables, with their counts and times. On a stage with `public_entries` anybody may read them; otherwise a
+    caller needs a token with a role on every table, such as `reader:*`.
+    """
+    if not lake().settings.public_entries:
+        caller().require_every_table("read the timeline's entries, which name every table")
+        return _tile(f"tile/entries/{path}", "private")
     return _tile(f"tile/entries/{path}")
 
 
@@ -68,13 +75,14 @@ def read_tile(level: Annotated[str, Path(pattern=r"^[0-9]{1,2}$")], path: TilePa
     return _tile(f"tile/{level}/{path}")
 
 
-def _tile(path: str) -> Response[Any]:
+def _tile(path: str, cached: Literal["public", "private"] = "public") -> Response[Any]:
     try:
         tile = Tile.parse(path)
     except (ProofError, ValueError):
         raise NotFound(f"{path!r} is not the path of a tile", subject=path) from None
     content = _published(TIMELINE_PREFIX + path)
-    return respond_cacheable(content, BYTES, CACHE_IMMUTABLE if tile.width == WIDTH else CACHE_BRIEFLY)
+    cache_control = CACHE_IMMUTABLE if tile.width == WIDTH else CACHE_BRIEFLY
+    return respond_cacheable(content, BYTES, cache_control.replace("public", cached))
 
 
 def _published(key: str) -> bytes:

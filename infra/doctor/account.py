@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from infra.doctor.finding import Check, Finding, run_checks
 from infra.job_workers import maximum_capacity
+from infra.pinned_bases import unpinned_bases
 from infra.stacks.storage import LAYERS
 from infra.stage import PROJECT, Stage
 
@@ -40,6 +41,7 @@ def account(stage: Stage, region: str | None, client: ClientFor) -> Iterator[Fin
         ("emr quota", lambda: _emr_quota(stage, client)),
         ("names", lambda: _names(stage, client)),
         ("issuer", lambda: _issuer(stage)),
+        ("images", lambda: _images(stage)),
     ]
     return run_checks(checks)
 
@@ -122,6 +124,14 @@ def _issuer(stage: Stage) -> Finding:
     return Finding(
         "issuer", good, seen, "correct `issuer` in cdk.json, or leave it out: API Gateway reads that document"
     )
+
+
+def _images(stage: Stage) -> Finding:
+    """Whether the images' bases are pinned; a stage that keeps no data may do without."""
+    unpinned = [setting for setting, _ in unpinned_bases(stage)]
+    seen = f"no digest in {', '.join(unpinned)}" if unpinned else "pinned by digest"
+    then = "look up the digest (`docker buildx imagetools inspect TAG`), and set it in cdk.json"
+    return Finding("images", not (unpinned and stage.retain_data), seen, then)
 
 
 def _stack_exists(client: ClientFor, name: str) -> bool:

@@ -1,6 +1,7 @@
 # One image recipe for every function; EXTRA picks the packages: requirements/images/<EXTRA>.lock, which `make lock`
 # resolves for this Python and architecture, from wheels only: the base has no compiler.
-# BASE with a digest (name@sha256:…) pins the base: `function_base` of the stage in cdk.json.
+# BASE with a digest (name@sha256:…) pins the base: `function_base` of the stage in cdk.json, without which `cdk` refuses
+# a stage that retains its data. The tag is for a first look at a stage without.
 ARG BASE=public.ecr.aws/lambda/python:3.12-x86_64
 FROM ${BASE} AS build
 ARG EXTRA

@@ -1,5 +1,6 @@
 # The jobs' image: EMR's own for the release, with the lake's code and packages. The tag is the release's label.
-# BASE with a digest (name@sha256:…) pins the base: `job_base` of the stage in cdk.json.
+# BASE with a digest (name@sha256:…) pins the base: `job_base` of the stage in cdk.json, without which `cdk` refuses
+# a stage that retains its data. The tag is for a first look at a stage without.
 ARG RELEASE
 ARG BASE=public.ecr.aws/emr-serverless/spark/${RELEASE}:latest
 FROM ${BASE}

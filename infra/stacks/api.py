@@ -87,6 +87,7 @@ class ApiStack(Stack):
                 variable_of("jobs_application"): self._jobs.application.attr_application_id,
                 variable_of("jobs_role"): self._jobs.role.role_arn,
                 variable_of("role_prefix"): self._stage.role_prefix,
+                **self._entries_setting(),
                 variable_of("limits_table"): self._usage.table_name,
                 variable_of("limits"): json.dumps(self._stage.limits, sort_keys=True),
                 variable_of("principals"): json.dumps(self._stage.principals, sort_keys=True),
@@ -147,7 +148,7 @@ class ApiStack(Stack):
             stage=self._stage,
             name="public",
             extra="api",
-            environment=self._compute.settings(),
+            environment={**self._compute.settings(), **self._entries_setting()},
             timeout=Duration.seconds(TIMEOUT_S),
             memory_mb=512,
             concurrency=None,
@@ -160,6 +161,9 @@ class ApiStack(Stack):
             read=(s3_layout.TIMELINE, s3_layout.TIMELINE_STORE),
         )
         return public
+
+    def _entries_setting(self) -> dict[str, str]:
+        return {variable_of("public_entries"): str(self._stage.public_entries).lower()}
 
     def _grant_query_jobs(self, function: iam.IGrantable) -> None:
         """Allows starting, reading and cancelling job runs of the lake's application, with the lake's job role."""
@@ -205,14 +209,15 @@ class ApiStack(Stack):
         api_id = self.api.ref
         for route in ROUTES:
             construct_id = "".join(filter(str.isalnum, route.key.title()))
+            is_public = route.is_public(public_entries=self._stage.public_entries)
             apigateway.CfnRoute(
                 self,
                 construct_id,
                 api_id=api_id,
                 route_key=route.key,
-                target=f"integrations/{public.ref}" if route.public else target,
-                authorization_type=None if route.public else "JWT",
-                authorizer_id=None if route.public else authorizer.ref,
+                target=f"integrations/{public.ref}" if is_public else target,
+                authorization_type=None if is_public else "JWT",
+                authorizer_id=None if is_public else authorizer.ref,
             )
         signed = f"ANY {SIGNED_PREFIX}/{{path+}}"
         apigateway.CfnRoute(

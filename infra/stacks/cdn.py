@@ -17,9 +17,14 @@ IMMUTABLE = ("tile/*",)
 
 
 class TimelineCdn(Construct):
-    """Caches the checkpoint for five seconds, and tiles with CloudFront's CachingOptimized policy."""
+    """Caches the checkpoint for five seconds, and tiles with CloudFront's CachingOptimized policy.
 
-    def __init__(self, scope: Construct, id: str, *, bucket: s3.Bucket, key: kms.Key | None) -> None:
+    Without `public_entries` it is denied the entries: the bucket answers 403, whatever the path looks like.
+    """
+
+    def __init__(
+        self, scope: Construct, id: str, *, bucket: s3.Bucket, key: kms.Key | None, public_entries: bool
+    ) -> None:
         super().__init__(scope, id)
         stack = Stack.of(self)
         access = cloudfront.S3OriginAccessControl(self, "Access")
@@ -58,6 +63,16 @@ class TimelineCdn(Construct):
                 conditions={"StringEquals": {"aws:SourceArn": self.distribution.distribution_arn}},
             )
         )
+        if not public_entries:
+            bucket.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid="EntriesAreNotPublic",
+                    effect=iam.Effect.DENY,
+                    actions=["s3:GetObject"],
+                    resources=[bucket.arn_for_objects(f"{s3_layout.TIMELINE_ENTRIES}*")],
+                    principals=[reader],
+                )
+            )
         if key is not None:
             # The condition names the account, not the distribution: that would be a circular dependency between bucket,
             # key and distribution.

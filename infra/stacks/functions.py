@@ -14,6 +14,9 @@ from catalog.core.settings import variable_of
 from infra.stacks.logs import log_group
 from infra.stage import ROOT, Stage
 
+FUNCTION_BASE_TAG = "public.ecr.aws/lambda/python:3.12-x86_64"
+"""The default of infra/images/functions.Dockerfile."""
+
 
 def image_content(room: str) -> list[str]:
     """The exclude patterns of an image's build context: it holds catalog, the given room, and what installs them.

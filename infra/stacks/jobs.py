@@ -30,6 +30,8 @@ from spark_jobs.releases import EMR_ICEBERG_JAR, RELEASE_LABEL
 
 INTERPRETER = "/opt/strandline/venv/bin/python"
 """The image's own Python, with the lake's packages (infra/images/jobs.Dockerfile)."""
+JOB_BASE_TAG = f"public.ecr.aws/emr-serverless/spark/{RELEASE_LABEL}:latest"
+"""The default of infra/images/jobs.Dockerfile."""
 UNFINISHED = ("FAILED", "CANCELLED")
 
 

@@ -50,7 +50,7 @@ class StorageStack(Stack):
         if stage.replica_region:
             replicate(self, self.bucket, self.key, stage)
         if stage.timeline_cdn:
-            TimelineCdn(self, "TimelineCdn", bucket=self.bucket, key=self.key)
+            TimelineCdn(self, "TimelineCdn", bucket=self.bucket, key=self.key, public_entries=stage.public_entries)
         if stage.lake_formation:
             self._lake_formation()
 

@@ -30,6 +30,7 @@ CDK = ROOT / "build" / "cdk" / "node_modules" / ".bin" / "cdk"
 # The guide's sections that are run here; tests/e2e/test_guides.py runs the others.
 FIRST = ("2. Bootstrap, once for an account and region", "3. Deploy")
 UPGRADE, PRODUCTION, DESTROY = "6. Upgrade without downtime", "7. Production", "8. Destroy"
+PINNED = f"registry.example/base@sha256:{'0' * 64}"
 KEPT = {
     "AWS::Cognito::UserPool",
     "AWS::Glue::Database",
@@ -145,7 +146,7 @@ def test_a_lakes_life_by_the_guide(
     def follow(*headings: str) -> None:
         bench.run("deploy", script_of(sections(GUIDE, *headings)), endpoint.environment("operator"))
 
-    operator.apps = {stage: synth(tmp_path / stage, stage) for stage in ("dev", "prod")}
+    operator.apps = {"dev": synth(tmp_path / "dev", "dev"), "prod": synth(tmp_path / "unpinned", "prod")}
     follow(*FIRST)
     assert deployed(endpoint) == {"CDKToolkit": "CREATE_COMPLETE", **dict.fromkeys(stacks("dev"), "CREATE_COMPLETE")}
     subscribed = endpoint.client("sns").list_subscriptions()["Subscriptions"]
@@ -169,6 +170,11 @@ def test_a_lakes_life_by_the_guide(
     assert set(deployed(endpoint)) == {"CDKToolkit"}
     assert remaining(endpoint) == set()
 
+    refused = operator.run("deploy", "--all", stage="prod")
+    assert refused.returncode != 0 and "set function_base in cdk.json" in refused.stdout + refused.stderr
+    assert set(deployed(endpoint)) == {"CDKToolkit"}
+    operator.apps["prod"] = synth(tmp_path / "prod", "prod", function_base=PINNED, job_base=PINNED)
+    push_images(endpoint, operator.apps["prod"])
     follow(PRODUCTION)  # in another account, says the guide: in this one nothing is left
     assert {name for name in deployed(endpoint) if name != "CDKToolkit"} == stacks("prod")
     kept = {one for type_ in KEPT for one in resources(endpoint, type_).values() if "cdk-hnb" not in one}

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from infra.app import build_app
+from infra.local.assembly import LOCAL_CONTEXT
+from infra.pinned_bases import TAGS
 from infra.stacks.jobs import INTERPRETER
 from infra.stage import ROOT, StageError, load_stage
+from spark_jobs.releases import RELEASE_LABEL
 from tests.infra.stages import STAGES, of_type
 from tools.lock import IMAGE_PLATFORM, IMAGE_PYTHON, IMAGES
 
 IMAGE_FILES = ROOT / "infra" / "images"
+BASES = {"function_base": "functions", "job_base": "jobs"}
 FUNCTIONS, JOBS = (IMAGE_FILES / f"{name}.Dockerfile" for name in ("functions", "jobs"))
 
 
@@ -63,6 +71,36 @@ def test_the_jobs_image_is_left_as_emr_asks_and_its_python_is_named() -> None:
     for variable in ("driverEnv.PYSPARK_PYTHON", "driverEnv.PYSPARK_DRIVER_PYTHON"):
         assert defaults["Properties"][f"spark.emr-serverless.{variable}"] == INTERPRETER
     assert defaults["Properties"]["spark.executorEnv.PYSPARK_PYTHON"] == INTERPRETER
+
+
+PINNED = f"registry.example/base@sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "errors", "warnings"),
+    [
+        ("prod", {"function_base": PINNED}, {"job_base": 1}, {}),
+        ("dev", {}, {}, {"function_base": 3, "job_base": 1}),
+    ],
+)
+def test_a_stage_that_retains_its_data_is_refused_without_digests(
+    tmp_path: Path, name: str, changed: dict[str, str], errors: dict[str, int], warnings: dict[str, int]
+) -> None:
+    stages = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]
+    stages[name] |= changed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CDK_VALIDATION", "false")
+        assembly = build_app({**LOCAL_CONTEXT, "stage": name, "stages": stages}, str(tmp_path)).synth()
+    said: dict[str, Counter[str]] = {"error": Counter(), "warning": Counter()}
+    for stack in assembly.stacks:
+        for message in stack.messages:
+            setting = re.search(r"set (\w+) in cdk.json", str(message.entry.data))
+            if setting:
+                said[str(message.level.name).lower()][setting[1]] += 1
+    assert said == {"error": errors, "warning": warnings}
+    recipes = {setting: (IMAGE_FILES / f"{file}.Dockerfile").read_text() for setting, file in BASES.items()}
+    for setting, tag in TAGS.items():  # what is said is what would be built
+        assert f"ARG BASE={tag.replace(RELEASE_LABEL, '${RELEASE}')}\n" in recipes[setting]
 
 
 def test_a_base_is_pinned_by_digest_or_not_at_all() -> None:

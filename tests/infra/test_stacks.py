@@ -80,10 +80,30 @@ def test_the_api_has_a_name_of_its_own_where_the_stage_gives_one() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_route_is_public_only_if_the_table_of_routes_says_so(stage: str) -> None:
-    public = {route.key for route in ROUTES if route.public}
+    public = {route.key for route in ROUTES if route.is_public(public_entries=False)}
     routes = of_type(stage, "AWS::ApiGatewayV2::Route").values()
     assert {route["RouteKey"] for route in routes if "AuthorizationType" not in route} == public
     assert len(routes) > len(public)
+
+
+def test_a_stage_may_publish_its_entries() -> None:
+    settings = json.loads((ROOT / "cdk.json").read_text())["context"]["stages"]["prod"]
+    given = {**settings, "public_entries": True}
+    made = synthesise(lambda context, out: build_app({**context, "stage": "prod", "stages": {"prod": given}}, out))
+    bodies = [body for stack in made for body in stack.body["Resources"].values()]
+    routes = [one["Properties"] for one in bodies if one["Type"] == "AWS::ApiGatewayV2::Route"]
+    open_keys = {route["RouteKey"] for route in routes if "AuthorizationType" not in route}
+    assert open_keys == {route.key for route in ROUTES if route.public}
+    statements = [
+        statement
+        for one in bodies
+        if one["Type"] == "AWS::S3::BucketPolicy"
+        for statement in one["Properties"]["PolicyDocument"]["Statement"]
+    ]
+    assert not [one for one in statements if one.get("Sid") == "EntriesAreNotPublic"]
+    functions = [one["Properties"] for one in bodies if one["Type"] == "AWS::Lambda::Function"]
+    told = [one["Environment"]["Variables"].get("STRANDLINE_PUBLIC_ENTRIES") for one in functions]
+    assert sorted(filter(None, told)) == ["true", "true"]
 
 
 def test_the_world_reads_the_timeline_and_nothing_else() -> None:
@@ -91,6 +111,9 @@ def test_the_world_reads_the_timeline_and_nothing_else() -> None:
     allowed = [one for one in policy["PolicyDocument"]["Statement"] if one["Effect"] == "Allow"]
     (public,) = [one for one in allowed if one["Principal"] == {"Service": "cloudfront.amazonaws.com"}]
     assert text_of(public["Resource"]).endswith("}/timeline/*")
+    (kept,) = [one for one in policy["PolicyDocument"]["Statement"] if one.get("Sid") == "EntriesAreNotPublic"]
+    assert (kept["Effect"], kept["Principal"], kept["Action"]) == ("Deny", public["Principal"], "s3:GetObject")
+    assert text_of(kept["Resource"]).endswith("}/timeline/tile/entries/*") and "Condition" not in kept
     (distribution,) = of_type("prod", "AWS::CloudFront::Distribution").values()
     config = distribution["DistributionConfig"]
     assert config["Origins"][0]["OriginPath"] == "/timeline"

@@ -161,7 +161,7 @@ class Writer(Handle):
                 return
 
 
-class Reader(Handle):
+class DbReader(Handle):
     """Follows the database. It polls in the background; after a thaw a read may come before the poll."""
 
     def __init__(
@@ -275,8 +275,8 @@ def bindings(
         def with_options(self, options: Any) -> None:
             self._poll_s = options.manifest_poll_interval_ms / 1000
 
-        async def build(self) -> Reader:
-            return Reader(Database(self._objects, unique), self._objects, self._poll_s, now, lags)
+        async def build(self) -> DbReader:
+            return DbReader(Database(self._objects, unique), self._objects, self._poll_s, now, lags)
 
     class AdminBuilder:
         def __init__(self, path: str, store: Any) -> None:

@@ -14,7 +14,7 @@ from botocore.client import BaseClient
 
 from catalog.lake import Lake
 from functions.api import handler
-from functions.api.app import idempotency_store, presigned_urls, usage_meter
+from functions.api.app import body_reader, idempotency_store, presigned_urls, usage_meter
 from functions.api.app import lake as function_lake
 
 CLAIMS = {"iss": "https://issuer.test", "sub": "tester", "roles": ["strandline:admin"]}
@@ -28,7 +28,8 @@ class Died(BaseException):
 class Answer:
     def __init__(self, response: dict[str, Any]) -> None:
         self.status, self.headers = int(response["statusCode"]), response["headers"]
-        self.body = json.loads(response["body"]) if response.get("body") else None
+        body = response.get("body")
+        self.body: Any = base64.b64decode(body) if response.get("isBase64Encoded") else json.loads(body or "null")
 
 
 def _shown(value: Any) -> str:
@@ -44,6 +45,7 @@ class Function:
         self.restart()
 
     def restart(self) -> None:
+        body_reader().close()
         for cached in (function_lake, idempotency_store, presigned_urls, usage_meter):
             cached.cache_clear()
 
@@ -56,6 +58,7 @@ class Function:
         key: str | None = None,
         query: str = "",
         media_type: str = "application/json",
+        anonymous: bool = False,
         **claims: Any,
     ) -> Answer:
         """`body`: bytes as they are, anything else as JSON. `claims` add to, or replace, those of the token."""
@@ -64,7 +67,7 @@ class Function:
         headers = {"content-type": media_type, "authorization": f"Bearer {token}"}
         headers |= {"idempotency-key": key} if key else {}
         text = base64.b64encode(body).decode() if isinstance(body, bytes) else json.dumps(body)
-        event = {
+        event: dict[str, Any] = {
             "version": "2.0",
             "routeKey": f"{method} {path}",
             "rawPath": path,
@@ -80,6 +83,8 @@ class Function:
                 "authorizer": {"jwt": {"claims": {name: _shown(value) for name, value in claims.items()}}},
             },
         }
+        if anonymous:
+            del event["requestContext"]["authorizer"], headers["authorization"]
         return Answer(handler(event, None))
 
     @contextmanager

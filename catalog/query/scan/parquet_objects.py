@@ -7,7 +7,6 @@ chunks in one request.
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog.core.range_reader import RangeReader
 from catalog.iceberg import TAIL_BYTES, ObjectStore
 
 MAX_WHOLE_BYTES = 1 << 20
@@ -154,7 +154,14 @@ class ParquetObject:
         ]
 
     def _file(self) -> Any:
-        return pa.PythonFile(_SpanFile(self._spans, self._length), mode="r")
+        return pa.PythonFile(RangeReader(self._length, self._fetched), mode="r")
+
+    def _fetched(self, start: int, end: int) -> bytes:
+        """OSError for a range that was not fetched, which is a defect."""
+        for span in self._spans:
+            if span.start <= start and end <= span.end:
+                return memoryview(span.data())[start - span.start : end - span.start]  # type: ignore[return-value]
+        raise OSError(f"bytes {start} to {end} were not fetched")
 
 
 @dataclass(frozen=True)
@@ -168,39 +175,6 @@ class _Span:
     @classmethod
     def of(cls, start: int, data: Data) -> _Span:
         return cls(start, start + len(data), lambda: data)
-
-
-class _SpanFile(io.RawIOBase):
-    """A file of an object's fetched ranges. OSError for a read outside of them, which is a defect."""
-
-    def __init__(self, spans: Sequence[_Span], length: int) -> None:
-        super().__init__()
-        self._spans, self._length, self._position = spans, length, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence]
-        return self._position
-
-    def size(self) -> int:
-        return self._length
-
-    def read(self, size: int | None = -1) -> bytes:
-        start = self._position
-        end = self._length if size is None or size < 0 else min(start + size, self._length)
-        for span in self._spans:
-            if span.start <= start and end <= span.end:
-                self._position = end
-                return memoryview(span.data())[start - span.start : end - span.start]  # type: ignore[return-value]
-        raise OSError(f"bytes {start} to {end} were not fetched")
 
 
 def _ranges(footer: pq.FileMetaData, groups: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int]]:

@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from catalog.core.errors import Internal, Invalid, LakeError, Unavailable
+from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
 from catalog.formats import FileRejected, FormatLimits, read_arrow_stream
 from catalog.query.plan.routing import Explanation
 from catalog.query.run.results import Answer, QueryReceipt
 from catalog.query.spark.spark_queries import QueryStatus
-from catalog.query.workers.channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
 from catalog.query.workers.messages import QueryRequest, decode_error, decode_status
 
 START_S = 60.0

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import queue
-import resource
 import socket
 import threading
 from collections.abc import Callable
@@ -24,10 +23,11 @@ import pyarrow as pa
 
 from catalog.core.errors import Internal, Invalid, LakeError
 from catalog.core.logs import correlation
+from catalog.core.process_limits import limit_processor_time, limit_resources
+from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
 from catalog.query.run.engine import warm_up
 from catalog.query.run.queries import Queries
 from catalog.query.run.results import Answer
-from catalog.query.workers.channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
 from catalog.query.workers.messages import QueryRequest, encode_error, encode_status
 
 logger = logging.getLogger(__name__)
@@ -35,17 +35,6 @@ logger = logging.getLogger(__name__)
 CORES = 2
 _HEADROOM = 0.85
 """Of the memory that is left after start, what the engine may plan with: its own count is not complete."""
-
-
-def limit_resources(memory_bytes: int) -> None:
-    """Sets the hard limits of this process; it cannot raise them again.
-
-    RLIMIT_DATA counts memory that is private and writable, so it is close to what the process really uses. RLIMIT_AS
-    would also count what allocators reserve and never touch: 1.9 GB for a worker that uses 0.15.
-    """
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def serve_queries(open_queries: Callable[[], Queries], fd: int, memory_bytes: int, result_bytes: int) -> NoReturn:
@@ -96,7 +85,7 @@ class Worker:
         os._exit(0)
 
     def _serve(self, request: QueryRequest) -> None:
-        _limit_processor_time(request.limits.seconds)
+        limit_processor_time(request.limits.seconds * CORES)
         try:
             self._answer(request)
         except LakeError as error:
@@ -162,13 +151,6 @@ def result_too_large(max_bytes: int) -> Invalid:
         f"the result has more than {max_bytes >> 20} MiB: select fewer rows or columns, aggregate, or run it with the "
         "engine spark, whose results have pages"
     )
-
-
-def _limit_processor_time(seconds: float) -> None:
-    """Ends the process (SIGXCPU) after the processor time that a query of `seconds` can use on all cores."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds * CORES) + 2, hard))
 
 
 def _data_bytes() -> int:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
+from catalog.formats import apart
 from functions.api.row_formats import ARROW, PARQUET
+from tests.worlds import bad_reader
 from tests.worlds.api import Function
 from tests.worlds.hostile_files import hostile_files, hostile_streams
 from tests.worlds.lake import running_lake
 
 COLUMNS = {"a": "long", "b": "string"}
+
+
+def _good_stream() -> bytes:
+    rows, sink = pa.table({"a": [7]}), io.BytesIO()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
+
+
+GOOD = _good_stream()
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +75,18 @@ class TestRows:
         assert {what: status for what, status in answers.items() if status not in (200, 400, 413)} == {}
         assert api("GET", "/health").status == 200
 
+    @pytest.mark.parametrize("media_type", [ARROW, PARQUET])
+    def test_a_body_that_crashes_its_reader_is_a_400_and_the_function_lives(
+        self, api: Function, table: str, media_type: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(apart, "PROGRAM", bad_reader.PROGRAM)
+        api.restart()
+        crashed = api("POST", f"/tables/{table}/rows", b"crash", media_type=media_type)
+        assert (crashed.status, crashed.body["type"]) == (400, "urn:strandline:invalid")
+        assert "SIGSEGV" in crashed.body["detail"]
+        assert api("POST", f"/tables/{table}/rows", GOOD, media_type=ARROW).status == 200
+        api.restart()
+
     def test_many_rows_of_many_columns_are_not_allocated(self, api: Function) -> None:
         name = f"silver.t{uuid4().hex[:10]}"
         api("POST", "/tables", {"name": name, "columns": {f"c{n}": "long" for n in range(500)}})
@@ -76,6 +102,24 @@ class TestRows:
     def test_no_parameter_is_an_error_of_ours(self, api: Function, table: str, query: str) -> None:
         answer = api("GET", f"/tables/{table}/rows", query=query)
         assert answer.status in (200, 400, 404), answer.body
+
+
+class TestEntries:
+    PATH = "/timeline/tile/entries/000.p/1"
+
+    def test_a_stage_decides_who_reads_them(self, api: Function, monkeypatch: pytest.MonkeyPatch) -> None:
+        put = api.lake.s3.put_object
+        put(Bucket=api.lake.settings.bucket, Key=self.PATH.removeprefix("/"), Body=b"\0\1x")
+        assert api("GET", self.PATH).status == 200
+        assert api("GET", self.PATH, **as_writer("silver.*")).status == 403
+        monkeypatch.setenv("STRANDLINE_PUBLIC_ENTRIES", "true")
+        monkeypatch.setenv("STRANDLINE_FUNCTION", "public")
+        api.restart()
+        opened = api("GET", self.PATH, anonymous=True)
+        assert opened.status == 200 and opened.headers["Cache-Control"].startswith("public")
+        monkeypatch.undo()
+        api.restart()
+        assert api("GET", self.PATH, anonymous=True).status == 401
 
 
 class TestUploads:

@@ -250,7 +250,7 @@ def test_the_same_question_of_the_same_snapshots_is_answered_from_memory(lake: L
     assert not lake.queries.run("SELECT random() > 2").receipt.cached
 
 
-class Reader:
+class TableReader:
     """A caller who may read some tables."""
 
     def __init__(self, *tables: str) -> None:
@@ -266,7 +266,7 @@ def test_a_caller_is_told_nothing_of_tables_it_may_not_read(lake: Lake, name: st
         lake.tables.create(table, SCHEMA)
         lake.tables.insert(table, rows(1))
     sequence(lake, name, secret)
-    caller = Reader(name)
+    caller = TableReader(name)
     assert ask(lake, f"SELECT id FROM {name}", caller=caller) == [(1,)]
     for sql in (f"SELECT id FROM {secret}", f"SELECT id FROM {name} WHERE id IN (SELECT id FROM {secret})"):
         with pytest.raises(NotFound, match="or none that you may read") as caught:

@@ -12,6 +12,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from catalog.access.routes import SIGNED_PREFIX
 from catalog.changes import verify as verify_changes
 from catalog.changes.serialization import from_ipc, from_json_lines
 from catalog.core.errors import LakeError
@@ -42,19 +43,35 @@ class TestProofs:
         assert (again.status_code, again.content) == (304, b"")
 
     def test_the_timeline_is_public_and_its_tiles_are_as_published(self, cloud: EmbeddedCloud, calling: Any) -> None:
-        stranger = calling(None)
+        stranger, reader = calling(None), calling(cloud.token("reader:*"))
         cloud.wait_until_idle()
         note = stranger.get("/timeline/checkpoint")
         assert note.headers["content-type"].startswith("text/plain")
         size = int(note.text.split("\n")[1])
         partial = f"000.p/{size}"
         hashes = stranger.get(f"/timeline/tile/0/{partial}")
-        entries = stranger.get(f"/timeline/tile/entries/{partial}")
+        entries = reader.get(f"/timeline/tile/entries/{partial}")
         assert len(hashes.content) == 32 * size and "public" in hashes.headers["cache-control"]
         length = int.from_bytes(entries.content[:2], "big")
         assert leaf_hash(entries.content[2 : 2 + length]) == hashes.content[:32]
+        assert entries.headers["cache-control"].startswith("private")
         for path in ("tile/0/0", "tile/9/000", "tile/0/000.p/0", "tile/entries/../../keys", "tile/0/%2e%2e/keys"):
             assert stranger.get(f"/timeline/{path}").status_code in (400, 401, 404)  # 401: a path of no route
+
+    def test_entries_are_for_callers_who_may_read_every_table(self, cloud: EmbeddedCloud, calling: Any) -> None:
+        """They name all tables: what `/tables` hides from a caller, the published log must not show it."""
+        path, signed = "/timeline/tile/entries/000.p/1", f"{SIGNED_PREFIX}/timeline/tile/entries/000.p/1"
+        stranger = calling(None)
+        assert [stranger.get(one).status_code for one in (path, path + "?x=1", path + "/")] == [401] * 3
+        assert stranger.get(signed).status_code in (401, 403)
+        assert stranger.get(path.replace("entries", "%65ntries")).status_code in (400, 401, 404)
+        for roles in ((), ("reader:gold.attested",), ("admin:gold.*",)):
+            assert problem(calling(cloud.token(*roles, subject="some")).get(path)) == (403, "denied"), roles
+        event = {"version": "2.0", "routeKey": "GET /timeline/tile/entries/{path+}", "rawPath": path}
+        context = {"http": {"method": "GET", "path": path}, "requestId": "r", "stage": "$default"}
+        payload = json.dumps({**event, "headers": {}, "requestContext": context}).encode()
+        answers = [cloud.functions.invoke(f"strandline-dev-{name}", payload).payload for name in ("public", "api")]
+        assert [json.loads(answer)["statusCode"] for answer in answers] == [404, 401]  # though no gateway asked first
 
     def test_the_timeline_only_grows(self, api: Api, cloud: EmbeddedCloud, calling: Callable[..., Api]) -> None:
         stranger = calling(None)

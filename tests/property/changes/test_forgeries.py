@@ -28,7 +28,7 @@ SEED = int(os.environ.get("STRANDLINE_FORGERIES_SEED", "18"))
 LAST = 7
 
 
-class Reader:
+class FeedConsumer:
     """Expects the table and its last commit. Has verified the honest feed; goes on from where a forged one differs."""
 
     def __init__(self, material: Material, kept: Checkpoint | None) -> None:
@@ -57,20 +57,20 @@ class Reader:
 Attempt = tuple[str, list[ChangeSet] | None]
 
 
-def from_meaning(material: Material, readers: list[Reader], chance: random.Random) -> Attempt:
+def from_meaning(material: Material, readers: list[FeedConsumer], chance: random.Random) -> Attempt:
     kind, forged = chance.choice(MUTATIONS), list(material.feed)
     kind(material, forged, chance)
     return kind.__name__, forged if chance.choice(readers).believes(forged) else None
 
 
-def from_leaves(material: Material, readers: list[Reader], chance: random.Random) -> Attempt:
+def from_leaves(material: Material, readers: list[FeedConsumer], chance: random.Random) -> Attempt:
     """The forged log is the only one that this reader has seen."""
     forged = list(material.feed)
     chance.choice([forge_leaf, forge_leaf, forge_changes])(material, forged, chance)
     return "leaves", forged if readers[0].believes(forged) else None
 
 
-def from_bytes(material: Material, readers: list[Reader], chance: random.Random) -> Attempt:
+def from_bytes(material: Material, readers: list[FeedConsumer], chance: random.Random) -> Attempt:
     at, data = mutate_bytes(material.feed, chance)
     try:
         forged = [*material.feed[:at], from_ipc(data), *material.feed[at + 1 :]]
@@ -79,7 +79,7 @@ def from_bytes(material: Material, readers: list[Reader], chance: random.Random)
     return "bytes", forged if readers[0].believes(forged) else None
 
 
-def from_lines(material: Material, readers: list[Reader], chance: random.Random) -> Attempt:
+def from_lines(material: Material, readers: list[FeedConsumer], chance: random.Random) -> Attempt:
     at, lines = mutate_lines(material.feed, chance)
     try:
         forged = [*material.feed[:at], from_json_lines(lines), *material.feed[at + 1 :]]
@@ -92,7 +92,7 @@ def from_lines(material: Material, readers: list[Reader], chance: random.Random)
     return "lines", forged
 
 
-KINDS: dict[str, Callable[[Material, list[Reader], random.Random], Attempt]] = {
+KINDS: dict[str, Callable[[Material, list[FeedConsumer], random.Random], Attempt]] = {
     "meaning": from_meaning,
     "leaves": from_leaves,
     "bytes": from_bytes,
@@ -104,7 +104,7 @@ def first_believed(kind: str, count: int, tried: Counter[str]) -> Any:
     """The first forgery that is believed and says something else; None if there is none. Counts what was tried."""
     chance = random.Random(f"{SEED} {kind}")
     material = Material(chance)
-    readers = [Reader(material, None), Reader(material, material.log.checkpoint())]
+    readers = [FeedConsumer(material, None), FeedConsumer(material, material.log.checkpoint())]
     for number in range(count):
         name, believed = KINDS[kind](material, readers, chance)
         tried[name] += 1

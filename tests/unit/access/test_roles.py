@@ -198,7 +198,24 @@ class TestIdentities:
             caller_of(authorizer)
 
 
+@pytest.mark.parametrize(
+    ("roles", "may"),
+    [(["admin"], True), (["reader:*"], True), (["reader:gold.*", "admin:silver.*"], False), ([], False)],
+)
+def test_only_who_may_read_every_table_may_read_something_of_each(roles: list[str], may: bool) -> None:
+    caller = Caller("ada", tuple(role for role in map(Role.parse, roles) if role))
+    if may:
+        caller.require_every_table("read it")
+    else:
+        with pytest.raises(Denied, match=r"reader:\*"):
+            caller.require_every_table("read it")
+
+
 def test_only_the_timeline_and_the_service_itself_are_public() -> None:
     public = [route.path for route in ROUTES if route.public]
     assert all(path.startswith("/timeline/") or path in ("/health", "/openapi.json") for path in public)
     assert len({route.key for route in ROUTES}) == len(ROUTES)
+    kept = {r.path for r in ROUTES if r.is_public(public_entries=True)} - {
+        r.path for r in ROUTES if r.is_public(public_entries=False)
+    }
+    assert kept == {"/timeline/tile/entries/{path+}"}

@@ -51,6 +51,10 @@ GOOD: list[tuple[str, bytes, list[dict[str, Any]]]] = [
     ("a.jsonl", b'{"at":"2026-01-01T00:00:00"}', [{"at": "2026-01-01T00:00:00"}]),
     ("a.jsonl", b'{"o":{"at":"2026-01-01"},"l":["2026-01-01"]}', [{"o": {"at": "2026-01-01"}, "l": ["2026-01-01"]}]),
     ("a.jsonl", b'{"a":"{[{[{[{["}', [{"a": "{[{[{[{["}]),
+    ("a.jsonl", b'{"a":[null,1]}\n{"a":[null]}', [{"a": [None, 1]}, {"a": [None]}]),
+    ("a.jsonl", b'{"a":[null,null,"x"]}', [{"a": [None, None, "x"]}]),
+    ("a.jsonl", b'{"a":[null,null]}\n{"a":null}', [{"a": [None, None]}, {"a": None}]),
+    ("a.json", b'[{"a":[null,{"b":[null,null]}]}]', [{"a": [None, {"b": [None, None]}]}]),
     ("a.json", b'[{"a":1},\n\n {"a":\n2}]', [{"a": 1}, {"a": 2}]),
     ("a.json", b'{"a":1}', [{"a": 1}]),
     ("a.json", BOM + b'{"a":1}{"a":2}\n{"a":3}', [{"a": 1}, {"a": 2}, {"a": 3}]),
@@ -78,6 +82,7 @@ GOOD: list[tuple[str, bytes, list[dict[str, Any]]]] = [
 ]  # fmt: skip
 
 BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
+    ("a.jsonl", b'{"a":1}\nnull\n', {}, {"line": 2}, "null, not an object"),
     ("a.exe", b"", {}, {}, "known format"),
     ("csv", b"", {}, {}, "known format"),
     ("a.gz", b"", {}, {}, "known format"),
@@ -122,7 +127,7 @@ BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
     ("a.csv", b"a,b\n1,2\n3\n", {}, {"row": 3}, "Expected 2 columns, got 1"),
     ("a.csv", b"a,b\n1,2,3\n", {}, {"row": 2}, "Expected 2 columns, got 3"),
     ("a.csv", b'a,b\n1,"2\n3,4\n', {}, {}, "never closed"),
-    ("a.csv", b"a,b\n1,\xff\n", {}, {"row": 2, "column": "#2"}, "UTF8"),
+    ("a.csv", b"a,b\n1,\xff\n", {}, {"row": 2, "column": "#2"}, "UTF-8"),
     ("a.csv", b"a,b\n" + b"x" * 99 + b",1\n", {"row_bytes": 50}, {}, "longer than 50"),
     ("a.csv", b"a,b,c\n1,2,3\n", {"columns": 2}, {"row": 1}, "3 columns"),
     ("a.csv", b"n\n1\n12345678901234567890123\n", {}, {"row": 3, "column": "n"}, "beyond 64 bits"),

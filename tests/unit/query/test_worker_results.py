@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.query.workers.channel import ChannelClosed, Kind
+from catalog.core.worker_channel import ChannelClosed, Kind
 from catalog.query.workers.process import WorkerLimits, WorkerProcess
 from tests.worlds.forged_arrow import forged_streams, stream
 
