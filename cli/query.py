@@ -162,7 +162,7 @@ def _show(answer: Answer, output: Output) -> int:
     for batch in answer.batches():
         count += batch.num_rows
         rows += values_of(batch.slice(0, MAX_TABLE_ROWS - len(rows))) if len(rows) < MAX_TABLE_ROWS else []
-    output.answer([[_text(value) for value in row] for row in rows], answer.schema.names)
+    output.answer([[value if value is None else _text(value) for value in row] for row in rows], answer.schema.names)
     more = f", the first {len(rows)} shown: --format csv writes all" if count > len(rows) else ""
     output.caption(f"[dim]{count} row{'' if count == 1 else 's'}{more}[/]")
     return count
