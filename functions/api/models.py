@@ -301,6 +301,19 @@ class Described(Out):
     openapi: str
 
 
+class AnswerIn(In):
+    keys: dict[str, list[str | int | bool]] = Field(
+        default={}, max_length=100, description="values of key columns", examples=[{"id": [4711, 4712]}]
+    )
+    ranges: dict[str, tuple[str | int, str | int]] = Field(
+        default={}, max_length=100, description="first and last value of key columns: whole numbers or days"
+    )
+    at: str | None = Field(
+        default=None, min_length=1, max_length=256, description="an index of the timeline or a time; default: now"
+    )
+    values: bool = Field(default=True, description="whether the proof shows the rows, and not only their digests")
+
+
 class QueryIn(In):
     sql: str = Field(min_length=1, max_length=100_000, examples=["select station, max(metres) from bronze.tides"])
     parameters: dict[str, Any] = Field(default={}, max_length=1000, description="values of `$name` in the statement")
