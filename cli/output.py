@@ -49,8 +49,8 @@ class Output:
 
     def table(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None) -> None:
         rows = list(rows)
-        shown = ([row.get(column, "") for column in columns] for row in rows)
-        self.data(rows, _grid(columns, shown, title))
+        shown = ([escape(str(row.get(column, ""))) for column in columns] for row in rows)
+        self.data(rows, _grid([column.replace("_", " ") for column in columns], shown, title))
 
     def answer(self, rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> None:
         """Writes the rows of a query, whose columns may share a name. Invalid if JSON would drop one."""
@@ -58,7 +58,7 @@ class Output:
             check_column_names(columns, "json", "leave out `-o json`")
             self.data([dict(zip(columns, row, strict=True)) for row in rows])
         else:
-            self.data([], _grid(columns, rows))
+            self.data([], _grid(columns, ([_cell(value) for value in row] for row in rows)))
 
     def caption(self, text: str) -> None:
         """Writes a line for people; nothing with `-o json`."""
@@ -81,12 +81,18 @@ class Output:
             self._err.print(f"[bold red]{error.kind.name}[/]: {escape(error.message)}", soft_wrap=True)
 
 
-def _grid(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+def _cell(value: Any) -> str:
+    """A value of a query's row; a null does not look like the text `NULL` on a terminal with styles."""
+    return "[dim]NULL[/]" if value is None else escape(str(value))
+
+
+def _grid(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
+    """`rows` in rich's markup, headings as plain text."""
     grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column.replace("_", " "))
+    for heading in headings:
+        grid.add_column(escape(heading))
     for row in rows:
-        grid.add_row(*(escape(str(value)) for value in row))
+        grid.add_row(*row)
     return grid
 
 
