@@ -160,6 +160,7 @@ class Session:
         timer = threading.Timer(max(deadline - time.monotonic(), 0.001), self._cursor.interrupt)
         timer.daemon = True
         timer.start()
+        reader = None
         try:
             with translate_engine_errors(limits):
                 reader = self._relation(text, parameters).to_arrow_reader(BATCH_ROWS)
@@ -172,6 +173,8 @@ class Session:
                     yield cast_to_schema(batch, schema)
         finally:
             timer.cancel()
+            if reader is not None:
+                reader.close()  # frees its memory now, and not when the garbage of an error is collected
 
     def _relation(self, text: str, parameters: Mapping[str, Any]) -> Any:
         relation = self._cursor.sql(text, params=dict(parameters)) if parameters else self._cursor.sql(text)
@@ -269,6 +272,17 @@ def translate_engine_errors(limits: EngineLimits | None = None) -> Iterator[None
         raise
     except duckdb.Error as error:
         raise engine_error(error, limits) from None
+    except (OSError, pa.ArrowException) as error:  # DuckDB's own, after the first batch: Arrow's stream keeps its text
+        kind = next((kind for start, kind in _STREAM_ERRORS.items() if str(error).startswith(start)), duckdb.Error)
+        raise engine_error(kind(str(error)), limits) from None
+
+
+_STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
+    "Out of Memory Error": duckdb.OutOfMemoryException,
+    "INTERRUPT Error": duckdb.InterruptException,
+    "INTERNAL Error": duckdb.InternalException,
+    "FATAL Error": duckdb.FatalException,
+}
 
 
 def engine_error(error: duckdb.Error, limits: EngineLimits | None = None) -> LakeError:

@@ -42,6 +42,8 @@ _INHERITED = (
 _ALLOCATORS = {
     # Allocators that commit memory when it is used, not when it is reserved: RLIMIT_DATA then counts what is used.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
+    # DuckDB's allocator keeps what a query freed: after a large one there was no room for anything but DuckDB.
+    "DUCKDB_JE_MALLOC_CONF": "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0",
     "MALLOC_ARENA_MAX": "2",
     "MIMALLOC_ARENA_EAGER_COMMIT": "0",
     "MIMALLOC_SHOW_ERRORS": "1",  # so that a crash after a failed allocation is known to be one

@@ -170,6 +170,35 @@ def test_memory_is_bounded_and_nothing_spills(session: Session) -> None:
         small.close()
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT 1 // (a - 1000000) AS n FROM range(2000000) t(a)", "cannot be run: Division by zero"),
+        ("SELECT repeat('x', (a / 10)::INT) AS n FROM range(2000000) t(a)", "needs more than 64 MiB"),
+    ],
+)
+def test_an_error_after_the_first_rows_has_its_reason_and_frees_what_it_held(
+    session: Session, text: str, reason: str
+) -> None:
+    limits = EngineLimits(MEMORY)
+    batches = session.run(text, {}, session.schema(text, {}), time.monotonic() + limits.seconds, limits)
+    assert next(batches).num_rows
+    with pytest.raises(Invalid, match=reason) as caught:
+        list(batches)
+    assert caught.value.__traceback__ is not None  # the error is still held, and with it the frames that raised it
+    (used,) = session._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+    assert used[0] < 8 << 20
+
+
+def test_rows_that_nobody_reads_on_hold_no_memory(session: Session) -> None:
+    text, limits = "SELECT repeat('x', 1000) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
+    batches = session.run(text, {}, session.schema(text, {}), time.monotonic() + limits.seconds, limits)
+    assert next(batches).num_rows
+    batches.close()  # type: ignore[attr-defined]
+    (used,) = session._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+    assert used[0] < 8 << 20
+
+
 def test_a_running_statement_is_interrupted(session: Session) -> None:
     endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     with pytest.raises(Invalid, match=r"longer than its 0\.2 s"):

@@ -128,6 +128,22 @@ def test_a_query_over_the_memory_limit_is_refused_and_the_next_is_answered(worke
     assert ask(workers, "SELECT 7 AS n").table().to_pylist() == [{"n": 7}]
 
 
+def test_what_a_large_query_used_is_given_back(workers: QueryWorkers) -> None:
+    """The engine refuses at its limit and the worker stays: what it loads next, as for a search, needs room, too."""
+    ask(workers, "SELECT 1")
+    (pid,) = workers.pids()
+    before = data_bytes(pid)
+    with pytest.raises(Invalid, match=r"needs more than [0-9]+ MiB"):
+        ask(workers, "SELECT a.v, array_agg(b.v) FROM range(30000) a(v), range(30000) b(v) GROUP BY 1")
+    assert workers.pids() == [pid]
+    assert data_bytes(pid) < before + (96 << 20)
+
+
+def data_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+
+
 TOO_LONG = {
     "while it is planned": "SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))",
     "while it runs": "SELECT count(*) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) "
