@@ -25,7 +25,7 @@ test: lint localstack ## lint, types, import rules and all tests
 	@$(RUN) pytest -n 3 $(ARGS)
 
 forge: setup ## N forgeries of leaves, feeds, maps, proofs, attestations and statistics (200,000): none may be believed
-	@STRANDLINE_FORGERIES=$(or $(N),200000) $(RUN) pytest -n 0 -q tests/property/changes/test_forgeries.py tests/property/timeline/test_forged_proofs.py $(ARGS)
+	@STRANDLINE_FORGERIES=$(or $(N),200000) $(RUN) pytest -n 0 -q tests/property/changes/test_forgeries.py tests/property/changes/test_forged_rows.py tests/property/timeline/test_forged_proofs.py $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(RUN) ruff check .

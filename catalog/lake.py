@@ -19,15 +19,16 @@ from catalog.changes import (
     PATIENCE_S,
     ChangeSet,
     Demand,
+    KeySet,
     Processing,
     RowProof,
     StateComputer,
     changes_of,
-    prove_row,
+    prove_rows,
     recount,
     recount_rows,
     timeline_changes,
-    with_row,
+    with_rows,
 )
 from catalog.core import s3_layout
 from catalog.core.clients import client_for
@@ -194,17 +195,26 @@ class Lake:
         `key`: key column -> value. `at`: an index of the timeline, or a time. `values`: whether it shows the row.
         See catalog.changes.row_prover for costs and failures.
         """
+        return self.prove_answer(table, KeySet({column: [value] for column, value in key.items()}), at, values=values)
+
+    def prove_answer(self, table: str, keys: KeySet, at: PointLike | None = None, *, values: bool = True) -> RowProof:
+        """Proves which rows the table had of these keys at a point in time: those, and no others of them.
+
+        Invalid for a set of keys that cannot be proven complete (catalog.changes.key_sets). Else as `prove_row`.
+        """
         point = None if at is None else point_in_time(at)
         if point is not None and not isinstance(point, TimelineIndex | Moment):
             raise Invalid(f"{point} is neither an index nor a time: a row is proven at one of those")
-        proof = prove_row(
+        asked = keys.keys()
+        proof = prove_rows(
             self.timeline,
             table,
-            key,
+            asked,
             index=point.index if isinstance(point, TimelineIndex) else None,
             time_ms=point.ms if isinstance(point, Moment) else None,
+            ranged=keys.ranged,
         )
-        return with_row(proof, self.tables, table, key) if values else proof
+        return with_rows(proof, self.tables, table, asked) if values else proof
 
     def process(
         self,

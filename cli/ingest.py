@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from catalog.ingest import Ledger, LedgerRecord, RuleStore, StoredRule
 
 COLUMNS = ("key", "state", "table", "rows", "snapshot_id", "duplicate_of", "reason", "at")
-RULE_COLUMNS = ("table", "columns", "key", "mode", "unknown", "inferred")
+RULE_COLUMNS = ("table", "columns", "key", "mode", "unknown", "csv", "inferred")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _POLL_S = (0.05, 1.0)
 
@@ -34,7 +34,8 @@ def register(app: typer.Typer) -> None:
     add_command(group, redrive, "ingest redrive --dry-run", "ingest redrive --limit 10")
     rules = typer.Typer(help="The rules by which files become rows of a table.", no_args_is_help=True)
     example = "ingest rule set bronze.tides --column id:long --column at:timestamptz --key id --unknown evolve"
-    add_command(rules, set_rule, example, "ingest rule set bronze.tides --file rule.json", name="set")
+    european = "ingest rule set bronze.prices --csv encoding=windows-1252 --csv decimal=, --csv thousands=."
+    add_command(rules, set_rule, example, european, "ingest rule set bronze.tides --file rule.json", name="set")
     add_command(rules, get_rule, "ingest rule get bronze.tides", name="get")
     add_command(rules, list_rules, "ingest rule list", "ingest rule list bronze", name="list")
     add_command(rules, remove_rule, "ingest rule remove bronze.tides", name="remove")
@@ -127,6 +128,13 @@ def set_rule(
     key: Annotated[list[str] | None, typer.Option(help="A key column, to replace rows by; repeatable.")] = None,
     mode: Annotated[str, typer.Option(help="The mode of a table that the rule creates: cow, mor or hybrid.")] = "cow",
     unknown: Annotated[str, typer.Option(help="For columns not in the rule: reject, ignore or evolve.")] = "reject",
+    csv: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="name=value, repeatable: how CSV files are written, where it cannot be detected. Names: delimiter, "
+            "encoding (utf-8, utf-16, latin-1, windows-1252), quote, decimal, thousands, nulls, skip_lines."
+        ),
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="Instead: a JSON file with the rule; `-` is stdin.")] = None,
 ) -> None:
     """Set the rule by which files become rows of a table. Replaces an existing rule; the table need not exist yet."""
@@ -134,12 +142,12 @@ def set_rule(
         from catalog.ingest import parse_rule
 
         if file is not None:
-            if column or key:
+            if column or key or csv:
                 raise Invalid("pass the rule by options or by --file, not both")
             rule = parse_rule(_text(file))
         else:
             fields = {"columns": columns(column or []) or None, "key": key or [], "mode": mode, "unknown": unknown}
-            rule = parse_rule(fields)
+            rule = parse_rule({**fields, "csv": _csv_options(csv or [])})
         output.data(_rule_row(_rules(lake).replace(table, rule)))
 
 
@@ -233,6 +241,20 @@ def _rules(lake: Lake) -> RuleStore:
 
 def _as_row(record: LedgerRecord) -> dict[str, Any]:
     return record.model_dump(mode="json", exclude_none=True)
+
+
+def _csv_options(pairs: list[str]) -> dict[str, Any]:
+    """`delimiter=;` and the like; `nulls` may come several times, and a tab may be written as `\\t`."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise Invalid(f"--csv {pair} is not name=value: write --csv delimiter=';', for example")
+        if name == "nulls":
+            options.setdefault(name, []).append(value)
+        else:
+            options[name] = "\t" if value == "\\t" else value
+    return options
 
 
 def _rule_row(stored: StoredRule) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from catalog.merkle.policy import Policy, PolicyError
 from catalog.merkle.proof import read, verify
 from catalog.merkle.verify import ProofError
 from cli.output import Output
-from cli.prove import KEY_COLUMN_HELP, key_columns, row_answer, row_text
+from cli.prove import RANGE_HELP, VALUES_HELP, key_set, row_answer, row_text, rows_answer, rows_text
 from cli.times import relative_point
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def verify_file(
     ] = None,
     origin: Annotated[str | None, typer.Option(help="The log's name.", show_default="the name in the key")] = None,
     table: Annotated[str | None, typer.Option(help="Of a row's proof: the table, as you asked for it.")] = None,
-    row: Annotated[list[str], typer.Option("--row", help=f"Of a row's proof. {KEY_COLUMN_HELP}")] = [],  # noqa: B006
+    row: Annotated[list[str], typer.Option("--row", help=f"Of a row's proof. {VALUES_HELP}")] = [],  # noqa: B006
+    ranges: Annotated[list[str], typer.Option("--range", help=f"Of an answer. {RANGE_HELP}")] = [],  # noqa: B006
     at: Annotated[str | None, typer.Option(help="Of a row's proof: the index or time, as you asked for it.")] = None,
     uuid: Annotated[str | None, typer.Option(help="Of a row's proof: the table's uuid.")] = None,
     kept: Annotated[
@@ -74,13 +75,14 @@ def verify_file(
     """Verify that a leaf is in the log of the key, or of the policy. Exit code 3 if it is not.
 
     Of a proof of `prove row`: verify that the table had the row, or had none. Say which row: --table, --row and --at.
+    Of one of `prove answer`: that the table had these rows, and no others. Say of which keys, with --row and --range.
     """
     output: Output = context.obj
     keys, trusted = trust(key, policy, max_age)
     data = file.read()
-    if is_row_proof(_extra(data)) or table is not None or row:
+    if is_row_proof(_extra(data)) or table is not None or row or ranges:
         newest = None if kept is None else read_checkpoint(kept, keys, trusted, origin)
-        _verify_row(output, data, (keys, trusted, origin), table, row, at, uuid, newest)
+        _verify_row(output, data, (keys, trusted, origin), table, (row, ranges), at, uuid, newest)
         return
     try:
         included = read(data).extra
@@ -112,22 +114,24 @@ def _verify_row(
     data: bytes,
     trusted: tuple[list[VerifierKey], Policy | None, str | None],
     table: str | None,
-    row: list[str],
+    asked: tuple[list[str], list[str]],
     at: str | None,
     uuid: str | None,
     newest: Checkpoint | None,
 ) -> None:
-    from catalog.changes import RowProof  # loads the timeline's formats, which other proofs do not need
+    from catalog.changes import Question, RowProof  # loads the timeline's formats, which other proofs do not need
 
-    if table is None or not row or (at is None and newest is None):
+    if table is None or not any(asked) or (at is None and newest is None):
         raise Invalid("this is the proof of a row: say which one you expect, with --table, --row, and --at")
     keys, policy, origin = trusted
-    columns = key_columns(row)
+    rows = key_set(*asked)
     point = {} if at is None else proven_point(at)
-    verified = RowProof.read(data).verify(
-        keys, origin, table=table, key=columns, **point, table_uuid=uuid, checkpoint=newest, policy=policy
-    )
-    output.data(row_answer(verified), row_text(verified, columns))
+    question = Question(table, rows.keys(), **point, table_uuid=uuid, checkpoint=newest, ranged=rows.ranged)
+    found = RowProof.read(data).verify_all(keys, origin, question, policy=policy)
+    if len(found.rows) == 1:
+        output.data(row_answer(found.rows[0]), row_text(found.rows[0], found.rows[0].key))
+    else:
+        output.data(rows_answer(found), rows_text(found))
 
 
 def _extra(data: bytes) -> bytes:

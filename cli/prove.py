@@ -1,4 +1,4 @@
-"""`strandline prove row`: writes a proof that a row was, or was not, in a table. `proof verify` checks it offline."""
+"""`strandline prove row` and `prove answer`: write proofs of rows in a table. `proof verify` checks them offline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from catalog import Invalid
 from cli.lake_commands import add_command, opened
 
 if TYPE_CHECKING:
-    from catalog.changes import VerifiedRow
+    from catalog.changes import KeySet, RowProof, VerifiedRow, VerifiedRows
+    from catalog.lake import Lake
 
 KEY_COLUMN_HELP = "A key column and its value, `id=4711`; one for each column of the key."
+VALUES_HELP = "A key column and a value, `id=4711`; several values of a column are an IN list."
+RANGE_HELP = "A key column and a range of whole numbers or days, `id=100..150`: both ends are included."
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +29,12 @@ def register(app: typer.Typer) -> None:
         "prove row sales.orders --key id=4711",
         "prove row sales.orders --key region=DE --key id=7 --at 2026-03-01 --to order.tlog-proof",
         "prove row sales.orders --key id=4711 --no-values",
+    )
+    add_command(
+        group,
+        answer,
+        "prove answer sales.orders --key id=4711 --key id=4712",
+        "prove answer sales.orders --key region=DE --range id=100..150 --at 2026-03-01 --to orders.tlog-proof",
     )
     app.add_typer(group, name="prove")
 
@@ -43,29 +52,83 @@ def row(
     values: Annotated[bool, typer.Option(help="Show the row in the proof, and not only its digest.")] = True,
 ) -> None:
     """Write a proof that a table had a row of this key at an index or time, or had none."""
-    from catalog.timeline import Leaf
-
     columns = key_columns(key)
     with opened(context) as (lake, output):
         proof = lake.prove_row(table, columns, at, values=values)
-        data = proof.write()
-        if to == Path("-"):
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+        written = _written(lake, proof, table, at, to or Path(f"{table}.row.tlog-proof"), key, [])
+        if written is None:
             return
-        path = to or Path(f"{table}.row.tlog-proof")
-        path.write_bytes(data)
-        verifier = str(lake.timeline.source.keyring().keys[-1][1])
-        point, options = at or str(proof.index), "".join(f" --row {escape(option)}" for option in key)
-        command = f"strandline proof verify {path} --table {table}{options} --at {point} --key {verifier}"
-        exists = proof.salted is not None
-        answer: dict[str, Any] = {"table": table, "key": columns, "exists": exists, "index": proof.index}
-        answer |= {"sequenced_ms": Leaf.decode(proof.entry).sequenced_ms, "file": str(path), "bytes": len(data)}
-        said = "has a row" if exists else "has no row"
+        facts, text = written
+        said = "has a row" if proof.count else "has no row"
         output.data(
-            {**answer, "log_key": verifier},
-            f"{path}: {len(data)} bytes. {table} {said} of this key at index {proof.index}.\nVerify it with: {command}",
+            {"table": table, "key": columns, "exists": proof.count > 0, **facts},
+            f"{facts['file']}: {facts['bytes']} bytes. {table} {said} of this key at index {proof.index}.\n{text}",
         )
+
+
+def answer(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table's name, DATABASE.TABLE.")],
+    key: Annotated[list[str], typer.Option("--key", help=VALUES_HELP)] = [],  # noqa: B006
+    ranges: Annotated[list[str], typer.Option("--range", help=RANGE_HELP)] = [],  # noqa: B006
+    at: Annotated[
+        str | None, typer.Option(help="An index, or a time: `42`, `2026-03-01T12:00:00Z`.", show_default="now")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="The file to write; `-` is stdout.", show_default="TABLE.answer.tlog-proof")
+    ] = None,
+    values: Annotated[bool, typer.Option(help="Show the rows in the proof, and not only their digests.")] = True,
+) -> None:
+    """Write a proof of all rows that a table had of some keys at an index or time: those, and no others."""
+    asked = key_set(key, ranges)
+    with opened(context) as (lake, output):
+        proof = lake.prove_answer(table, asked, at, values=values)
+        written = _written(lake, proof, table, at, to or Path(f"{table}.answer.tlog-proof"), key, ranges)
+        if written is None:
+            return
+        facts, text = written
+        count = len(asked.keys())
+        output.data(
+            {"table": table, "asked": count, "rows": proof.count, **facts},
+            f"{facts['file']}: {facts['bytes']} bytes. {table} has {proof.count} rows of {count} keys at index "
+            f"{proof.index}, and no others of them.\n{text}",
+        )
+
+
+def _written(
+    lake: Lake, proof: RowProof, table: str, at: str | None, path: Path, key: list[str], ranges: list[str]
+) -> tuple[dict[str, Any], str] | None:
+    """Writes the file; what was written, and the command that verifies it. None after writing to stdout."""
+    data = proof.write()
+    if path == Path("-"):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return None
+    path.write_bytes(data)
+    verifier = str(lake.timeline.source.keyring().keys[-1][1])
+    options = [*(f" --row {one}" for one in key), *(f" --range {one}" for one in ranges)]
+    asked = f"--table {table}{escape(''.join(options))} --at {at or proof.index}"
+    facts = {"index": proof.index, "sequenced_ms": proof.leaf.sequenced_ms, "file": str(path), "bytes": len(data)}
+    return {**facts, "log_key": verifier}, f"Verify it with: strandline proof verify {path} {asked} --key {verifier}"
+
+
+def key_set(options: list[str], ranges: list[str]) -> KeySet:
+    """The keys of `column=value` and `column=first..last` options; Invalid for anything else."""
+    from catalog.changes import KeySet
+
+    values, spans = dict[str, list[Any]](), dict[str, tuple[Any, Any]]()
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name or value in values.get(name, ()):
+            raise Invalid(f"{option!r} is not a key column with its value, once: write it as id=4711")
+        values.setdefault(name, []).append(value)
+    for option in ranges:
+        name, equals, span = option.partition("=")
+        first, dots, last = span.partition("..")
+        if not (equals and name and first and dots and last) or name in spans:
+            raise Invalid(f"{option!r} is not a range of a key column, once: write it as id=100..150")
+        spans[name] = (first, last)
+    return KeySet(values, spans)
 
 
 def key_columns(options: list[str]) -> dict[str, str]:
@@ -93,6 +156,27 @@ def row_answer(row: VerifiedRow) -> dict[str, Any]:
         "origin": row.checkpoint.origin,
         "size": row.checkpoint.size,
     }
+
+
+def rows_answer(found: VerifiedRows) -> dict[str, Any]:
+    present = [row for row in found.rows if row.exists]
+    facts = row_answer(found.rows[0])
+    for name in ("exists", "digest", "row"):
+        del facts[name]
+    rows = [{"key": row.key, **{name: row_answer(row)[name] for name in ("digest", "row")}} for row in present]
+    for row in rows:
+        row["key"] = {name: _plain(value) for name, value in row["key"].items()}
+    return {**facts, "asked": len(found.rows), "rows": rows}
+
+
+def rows_text(found: VerifiedRows) -> str:
+    present = [row for row in found.rows if row.exists]
+    head = f"{found.table} (uuid {found.table_uuid}) had {len(present)} rows of {len(found.rows)} keys at index"
+    lines = [f"{head} {found.index}, and no others of them."]
+    for row in present:
+        shown = row.values if row.values is not None else {**row.key, "digest": (row.digest or b"").hex()}
+        lines.append("  " + ", ".join(f"{name}: {_plain(value)}" for name, value in shown.items()))
+    return escape("\n".join(lines))
 
 
 def row_text(row: VerifiedRow, key: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from catalog import Invalid
 from cli.api_connection import Key, TableName, connected
 from cli.lake_commands import add_command
-from cli.prove import KEY_COLUMN_HELP, key_columns
+from cli.prove import KEY_COLUMN_HELP, RANGE_HELP, VALUES_HELP, key_columns, key_set
 from cli.times import POSITION_HELP, past_point
 
 Index = Annotated[int | None, typer.Argument(min=0, help="The leaf's index.")]
@@ -30,6 +30,13 @@ def register(group: typer.Typer) -> None:
         "api row-proof silver.tides --key station=Dover",
         "api row-proof silver.tides --key station=Dover --at 42 --to dover.tlog-proof",
         name="row-proof",
+    )
+    add_command(
+        group,
+        answer_proof,
+        "api answer-proof silver.tides --key station=Dover --key station=Brest",
+        "api answer-proof silver.tides --range hour=1..24 --at 42 --to day.tlog-proof",
+        name="answer-proof",
     )
     add_command(group, changes, "api changes silver.tides", "api changes silver.tides --since sequence:3")
     add_command(group, mark, "api mark reports silver.tides", "api mark reports silver.tides --to 7 --expected 3")
@@ -87,6 +94,26 @@ def row_proof(
     """Write a proof file that a table had a row, or had none; `strandline proof verify` verifies it offline."""
     with connected(context) as (client, output):
         data = client.row_proof(table, key_columns(key), at, values=values)
+        if to is None:
+            output.data({"proof": data.decode()}, escape(data.decode()))
+            return
+        to.write_bytes(data)
+        output.data({"proof": str(to)}, f"{to} is written.")
+
+
+def answer_proof(
+    context: typer.Context,
+    table: TableName,
+    key: Annotated[list[str], typer.Option("--key", help=VALUES_HELP)] = [],  # noqa: B006
+    ranges: Annotated[list[str], typer.Option("--range", help=RANGE_HELP)] = [],  # noqa: B006
+    at: Annotated[str | None, typer.Option(help="An index, or a time.", show_default="now")] = None,
+    to: Annotated[Path | None, typer.Option(help="The file to write.", show_default="stdout")] = None,
+    values: Annotated[bool, typer.Option(help="Show the rows in the proof, and not only their digests.")] = True,
+) -> None:
+    """Write a proof file of all rows that a table had of some keys; `strandline proof verify` verifies it offline."""
+    asked = key_set(key, ranges)
+    with connected(context) as (client, output):
+        data = client.answer_proof(table, asked.values, asked.ranges, at, values=values)
         if to is None:
             output.data({"proof": data.decode()}, escape(data.decode()))
             return

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from strandline.ingest import IngestedFile
     from strandline.lake import Lake, connect
     from strandline.proofs import Proof
-    from strandline.row_proofs import RowProof
+    from strandline.row_proofs import AnswerProof, RowProof
     from strandline.rows import Result, Rows
     from strandline.table import Table
 
     __version__: str
 
 __all__ = [
+    "AnswerProof",
     "ChangeSet",
     "Conflict",
     "Denied",
@@ -73,6 +74,7 @@ if not TYPE_CHECKING:
         "Pending": "client",
         "Proof": "proofs",
         "Result": "rows",
+        "AnswerProof": "row_proofs",
         "RowProof": "row_proofs",
         "Rows": "rows",
         "Table": "table",

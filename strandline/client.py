@@ -168,6 +168,21 @@ class Client:
         query = {"at": _position(at), "values": str(values).lower()}
         return self._api.send("GET", f"/tables/{quote(table)}/rows/{key}/proof", query=query).content
 
+    def answer_proof(
+        self,
+        table: str,
+        keys: Mapping[str, Sequence[Any]],
+        ranges: Mapping[str, tuple[Any, Any]],
+        at: PointLike | None = None,
+        *,
+        values: bool = True,
+    ) -> bytes:
+        """A c2sp.org/tlog-proof@v1 file that shows all rows which the table had of these keys at an index or a time."""
+        body: dict[str, Any] = {"values": values} | ({} if at is None else {"at": _position(at)})
+        body |= {"keys": {name: [_plain(one) for one in each] for name, each in keys.items()}}
+        body |= {"ranges": {name: [_plain(one) for one in ends] for name, ends in ranges.items()}}
+        return self._api.send("POST", f"/tables/{quote(table)}/rows/proof", body).content
+
     def snapshots(self, table: str | None = None) -> Iterator[dict[str, Any]]:
         for page in self._api.pages("/snapshots", {"table": table}):
             yield from page["snapshots"]
@@ -275,7 +290,7 @@ class Client:
         return self._api.json("GET", f"/tables/{quote(table)}/rule")
 
     def set_rule(self, table: str, **rule: Any) -> dict[str, Any]:
-        """Replaces the table's rule: `columns`, `key`, `mode`, `unknown` (reject, ignore, evolve)."""
+        """Replaces the table's rule: `columns`, `key`, `mode`, `unknown` (reject, ignore, evolve), `csv`."""
         return self._api.json("PUT", f"/tables/{quote(table)}/rule", rule)
 
     def remove_rule(self, table: str) -> None:
@@ -371,3 +386,8 @@ def _commit_id(index: int | None, snapshot_id: str | int | None) -> str:
     if (index is None) == (snapshot_id is None):
         raise ValueError("pass either index or snapshot_id, and not both")
     return str(index) if index is not None else f"snapshot-{snapshot_id}"
+
+
+def _plain(value: Any) -> str | int | bool:
+    """A key's value as the API takes it."""
+    return value if isinstance(value, str | int) else value.hex() if isinstance(value, bytes) else str(value)

@@ -19,7 +19,7 @@ from strandline.ingest import IngestedFile, Ingestion
 from strandline.problems import translated
 from strandline.proofs import Proof
 from strandline.responses import Commit, Receipt
-from strandline.row_proofs import RowProof
+from strandline.row_proofs import AnswerProof, RowProof
 from strandline.rows import Result, Rows
 from strandline.table import Table
 from strandline.values import parameters, point
@@ -281,6 +281,29 @@ class Lake:
         """
         with translated(self.endpoint):
             return RowProof(self._client.row_proof(table, key, None if at is None else point(at), values=values))
+
+    def prove_answer(
+        self,
+        table: str,
+        keys: Mapping[str, Sequence[Any]] | None = None,
+        ranges: Mapping[str, tuple[Any, Any]] | None = None,
+        at: int | str | datetime | date | None = None,
+        *,
+        values: bool = True,
+    ) -> AnswerProof:
+        """A proof of all rows that the table had of these keys at an index of the timeline or a time; now if not given.
+
+        `keys`: key column -> values. `ranges`: key column -> first and last, of whole numbers or days. At most 1,000
+        keys in all: every combination counts. `values`: whether the proof shows the rows, and not only their digests.
+
+        >>> proof = lake.prove_answer("silver.tides", {"station": ["Brest", "Atlantis"]})
+        >>> keys = {"station": ["Brest", "Atlantis"]}
+        >>> len(proof.verify(key=key, table="silver.tides", keys=keys, at=proof.index).rows)
+        1
+        """
+        with translated(self.endpoint):
+            asked = None if at is None else point(at)
+            return AnswerProof(self._client.answer_proof(table, keys or {}, ranges or {}, asked, values=values))
 
     def checkpoint(self) -> bytes:
         """The timeline's signed checkpoint: its size and root now. Keep it to check later that history only grew.

@@ -1,13 +1,14 @@
-"""Proofs of single rows: what `lake.prove_row` returns, and their offline verifier.
+"""Proofs of rows: what `lake.prove_row` and `lake.prove_answer` return, and their offline verifiers.
 
-`strandline.verify.row` is the verifier's public name. It needs nothing but `cryptography`.
+`strandline.verify.row` and `strandline.verify.answer` are the verifiers' public names.
+They need nothing but `cryptography`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,59 @@ class RowProof:
         return row(self, **expected)
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedAnswer:
+    """What a proof shows: of `asked` keys the table had these rows after leaf `index` of the timeline, and no others.
+
+    >>> proof = lake.prove_answer("silver.tides", {"station": ["Brest", "Atlantis"]})
+    >>> answer = proof.verify(key=key, table="silver.tides", keys={"station": ["Brest", "Atlantis"]}, at=proof.index)
+    >>> answer.asked, [row.values["station"] for row in answer.rows]
+    (2, ['Brest'])
+    """
+
+    table: str
+    uuid: str
+    index: int
+    asked: int
+    rows: tuple[VerifiedRow, ...]
+
+
+@dataclass(frozen=True)
+class AnswerProof:
+    """A proof of all rows of some keys. Anybody can check it, offline, with the public key.
+
+    >>> lake.prove_answer("silver.tides", {"station": ["Brest"]}).index > 0
+    True
+    """
+
+    data: bytes = field(repr=False)
+
+    @property
+    def index(self) -> int:
+        """The index of the timeline that it is about, by its own account.
+
+        >>> lake.prove_answer("silver.tides", {"station": ["Brest"]}).index > 0
+        True
+        """
+        return RowProof(self.data).index
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the proof file.
+
+        >>> lake.prove_answer("silver.tides", {"station": ["Brest"]}).save("answer.tlog-proof")
+        """
+        Path(path).write_bytes(self.data)
+
+    def verify(self, **expected: Any) -> VerifiedAnswer:
+        """Checks the proof offline: see `strandline.verify.answer`.
+
+        >>> proof = lake.prove_answer("silver.tides", {"station": ["Atlantis"]})
+        >>> proof.verify(key=key, table="silver.tides", keys={"station": ["Atlantis"]}, at=proof.index).rows
+        ()
+        """
+        return answer(self, **expected)
+
+
 def row(
     file: bytes | str | os.PathLike[str] | RowProof,
     *,
@@ -99,7 +153,66 @@ def row(
     >>> strandline.verify.row(proof, key=key, table="silver.tides", row={"station": "Atlantis"}, at=proof.index).exists
     False
     """
+    expected: dict[str, Any] = {"table": table, "at": at, "key": key, "uuid": uuid, "checkpoint": checkpoint}
+    return _verified(file, [row], frozenset(), origin=origin, policy=policy, **expected).rows[0]
+
+
+def answer(
+    file: bytes | str | os.PathLike[str] | AnswerProof,
+    *,
+    table: str,
+    keys: Mapping[str, Sequence[Any]] | None = None,
+    ranges: Mapping[str, tuple[Any, Any]] | None = None,
+    at: int | datetime | None = None,
+    key: str | Iterable[str] | None = None,
+    uuid: str | None = None,
+    checkpoint: bytes | str | os.PathLike[str] | None = None,
+    origin: str | None = None,
+    policy: bytes | str | os.PathLike[str] | None = None,
+) -> VerifiedAnswer:
+    """Checks a file of `strandline prove answer`: of all these keys the table had the rows it shows, and no others.
+
+    `keys` (key column -> values) and `ranges` (key column -> first and last, of whole numbers or days): what you asked
+    for; the answer is about every combination. The rest as in `strandline.verify.row`.
+
+    >>> proof = lake.prove_answer("silver.tides", {"station": ["Brest", "Atlantis"]})
+    >>> checked = {"key": key, "table": "silver.tides", "at": proof.index}
+    >>> len(strandline.verify.answer(proof, keys={"station": ["Brest", "Atlantis"]}, **checked).rows)
+    1
+    >>> strandline.verify.answer(proof, keys={"station": ["Atlantis"]}, **checked)
+    Traceback (most recent call last):
+    ...
+    strandline.errors.Unverified: a row of silver.tides is not proven: ...
+    """
     from catalog import LakeError
+    from catalog.changes import KeySet
+
+    asked = KeySet(dict(keys or {}), dict(ranges or {}))
+    try:
+        listed = asked.keys()
+    except LakeError as error:
+        raise Invalid(error.message) from None
+    expected: dict[str, Any] = {"table": table, "at": at, "key": key, "uuid": uuid, "checkpoint": checkpoint}
+    found = _verified(file, listed, asked.ranged, origin=origin, policy=policy, **expected)
+    return replace(found, rows=tuple(one for one in found.rows if one.exists))
+
+
+def _verified(
+    file: Any,
+    asked: Sequence[Mapping[str, Any]],
+    ranged: frozenset[str],
+    *,
+    table: str,
+    at: int | datetime | None,
+    key: Any,
+    uuid: str | None,
+    checkpoint: Any,
+    origin: str | None,
+    policy: Any,
+) -> VerifiedAnswer:
+    """What the file shows of each key, also of those without a row."""
+    from catalog import LakeError
+    from catalog.changes import Question
     from catalog.changes import RowProof as Parsed
     from catalog.merkle.checkpoint import Checkpoint
     from strandline.trust import checkpoint as open_signed
@@ -107,20 +220,21 @@ def row(
 
     keys, trusted = trust_in(key, policy)
     newest = None if checkpoint is None else open_signed(checkpoint, key=key, origin=origin, policy=policy)
+    question = Question(
+        table,
+        asked,
+        index=at if isinstance(at, int) else None,
+        time_ms=_ms(at) if isinstance(at, datetime) else None,
+        table_uuid=uuid,
+        checkpoint=None if newest is None else Checkpoint(newest.origin, newest.size, newest.root),
+        ranged=ranged,
+    )
     try:
-        verified = Parsed.read(read_source(file)).verify(
-            keys,
-            origin,
-            table=table,
-            key=row,
-            index=at if isinstance(at, int) else None,
-            time_ms=_ms(at) if isinstance(at, datetime) else None,
-            table_uuid=uuid,
-            checkpoint=None if newest is None else Checkpoint(newest.origin, newest.size, newest.root),
-            policy=trusted,
-        )
+        found = Parsed.read(read_source(file)).verify_all(keys, origin, question, policy=trusted)
     except LakeError as error:
         raise (Invalid if error.kind.name == "invalid" else Unverified)(error.message) from None
-    return VerifiedRow(
-        table, verified.table_uuid, dict(row), verified.exists, verified.index, verified.digest, verified.values
+    rows = tuple(
+        VerifiedRow(table, found.table_uuid, dict(each), one.exists, found.index, one.digest, one.values)
+        for each, one in zip(asked, found.rows, strict=True)
     )
+    return VerifiedAnswer(table, found.table_uuid, found.index, len(rows), rows)

@@ -18,7 +18,7 @@ from catalog.merkle.proof import verify as verify_proof
 from catalog.merkle.verify import ProofError, verify_consistency
 from strandline.as_of import VerifiedTable, as_of
 from strandline.errors import Invalid, MissingDependency, Unverified
-from strandline.row_proofs import VerifiedRow, row
+from strandline.row_proofs import VerifiedAnswer, VerifiedRow, answer, row
 from strandline.trust import Checkpoint, ProofData, checkpoint, parse_commit, read_source, trust_in
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
+    "VerifiedAnswer",
     "VerifiedCommit",
     "VerifiedFeed",
     "VerifiedRow",
     "VerifiedTable",
+    "answer",
     "as_of",
     "checkpoint",
     "consistency",

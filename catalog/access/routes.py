@@ -48,6 +48,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/tables/{t}/rows"),
     Route("POST", "/tables/{t}/rows"),
     Route("GET", "/tables/{t}/rows/{key}/proof"),
+    Route("POST", "/tables/{t}/rows/proof"),
     Route("POST", "/tables/{t}/delete"),
     Route("GET", "/tables/{t}/commits"),
     Route("GET", "/tables/{t}/changes"),

@@ -114,6 +114,9 @@ def _fixed_width(kind: Any, name: str) -> int:
         return _fixed_width(kind.value_type, name)
     if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
         return int(kind.byte_width)
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
+        # Arrow accepts any scale in a schema, and pyarrow 26 crashes on a value of one in the millions.
+        raise ValueError(f"column {name!r} has the type {kind}, which no table has")
     if not (pa.types.is_decimal128(kind) or any(is_type(kind) for is_type in _TYPES.values())):
         raise ValueError(f"column {name!r} has the type {kind}, which no table has")
     return 16

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
@@ -16,16 +16,23 @@ from catalog.changes.comparison import find_snapshot, schema_of
 from catalog.changes.digest import conform, row_digests
 from catalog.changes.encoding import encode
 from catalog.changes.key_digest import key_digest
+from catalog.changes.key_sets import MAX_KEYS
 from catalog.changes.projection import project
-from catalog.changes.row_proof import MAX_PART, RowProof
+from catalog.changes.proof_records import LEFT_OUT, shorten_leaf
+from catalog.changes.row_proof import Question, RowProof, check_ranged, next_path
 from catalog.changes.row_state import StoredState, describe
 from catalog.changes.state_map import RECORD_SIZE, StateMap, StateMaps, root_address
+from catalog.changes.state_proof import Place, joined
 from catalog.changes.state_root import StateDescription
 from catalog.core.errors import Invalid, NotFound, Unverified
 from catalog.core.point_in_time import SnapshotId
+from catalog.merkle.proof import MAX_BYTES
 from catalog.merkle.proof import read as read_file
 from catalog.tables import Tables
 from catalog.timeline import Leaf, SignedHead, StoredSource, TableEntry, Timeline, table_key
+
+MAX_ROW = 0xFFFF
+"""A longer row is not shown: the proof has its digest."""
 
 
 def prove_row(
@@ -36,91 +43,132 @@ def prove_row(
     index: int | None = None,
     time_ms: int | None = None,
 ) -> RowProof:
-    """Proves that the table had a row of this key at an index or a time, or had none; by default, as of now.
+    """Proves that the table had a row of this key at an index or a time, or had none: `prove_rows` of one key."""
+    return prove_rows(timeline, table, [key], index=index, time_ms=time_ms)
 
-    `key`: key column -> value. NotFound if there was no such table; Invalid for an index in the middle of a batch, a
-    key that is not the table's, or a table whose leaf has no state root. Costs the reads of an as-of proof and, of the
-    state map, a record and two to four pages.
+
+def prove_rows(
+    timeline: Timeline,
+    table: str,
+    keys: Sequence[Mapping[str, Any]],
+    *,
+    index: int | None = None,
+    time_ms: int | None = None,
+    ranged: frozenset[str] = frozenset(),
+) -> RowProof:
+    """Proves which of these keys had a row in the table at an index or a time, and which had none; by default, now.
+
+    A key is key column -> value; `ranged`: the columns of which the keys are a range (KeySet). NotFound if there was no
+    such table; Invalid for an index in the middle of a batch, a
+    key that is not the table's, more than MAX_KEYS keys, or a table whose leaf has no state root. Costs the reads of an
+    as-of proof and, of the state map, a record and for each key two to four pages.
     """
     source = timeline.source
     if not isinstance(source, StoredSource):
         raise Invalid("the published timeline has no state maps: prove a row from its database")
+    if not 0 < len(keys) <= MAX_KEYS:
+        raise Invalid(f"a proof is of 1 to {MAX_KEYS} keys, not of {len(keys)}: ask for fewer at a time", subject=table)
     head = _head(timeline, index)
     cut = _cut(source, head.checkpoint.size, index, time_ms)
-    entry, value, siblings = _table_at(source, table, cut, head.checkpoint.size)
+    leaf, entry, siblings = _table_at(source, table, cut, head.checkpoint.size)
     state, description = _state_at(source, table, entry, cut)
-    at = _digest(table, description, key)
-    stored = source.row_state(entry.table_uuid)
-    if stored is None:
-        raise Unverified(f"the timeline's database has lost the state of {table}", subject=table)
-    salted, path = StateMaps(StoredState.decode(stored).secret, source.state_nodes).prove(state, at)
+    try:
+        check_ranged(description, ranged)
+    except ValueError as error:
+        raise Invalid(f"the answer of {table}: {error}", subject=table) from None
     own = read_file(timeline.proof(cut, head))
-    shows_next = time_ms is not None and cut + 1 < head.checkpoint.size
     proof = RowProof(
         cut,
         own.hashes,
         own.checkpoint,
-        source.entry(cut, head.checkpoint.size),
-        value,
+        shorten_leaf(leaf, table, entry),
+        replace(entry, state_root=LEFT_OUT),
         siblings,
-        description.encode(),
-        salted,
-        path,
-        next_entry=source.entry(cut + 1, head.checkpoint.size) if shows_next else b"",
-        next_path=read_file(timeline.proof(cut + 1, head)).hashes if shows_next else (),
+        description,
+        _rows(source, table, entry, state, {_digest(table, description, key) for key in keys}),
     )
+    if time_ms is not None and cut + 1 < head.checkpoint.size:
+        after = read_file(timeline.proof(cut + 1, head)).hashes
+        below = len(after) - len(next_path(b"", cut, own.hashes, ()))
+        following = Leaf.decode(source.entry(cut + 1, head.checkpoint.size))
+        proof = replace(proof, next_leaf=following, next_path=after[:below])
     # A wrong page in the database must not leave it as a proof that others reject.
-    proof.verify(
-        timeline.keys(),
-        table=table,
-        key=key,
-        index=cut if time_ms is None else None,
-        time_ms=time_ms,
-        checkpoint=head.checkpoint,
-    )
+    asked = Question(table, keys, cut if time_ms is None else None, time_ms, checkpoint=head.checkpoint)
+    proof.verify_all(timeline.keys(), None, asked)
     return proof
 
 
-def with_row(proof: RowProof, tables: Tables, table: str, key: Mapping[str, Any]) -> RowProof:
-    """The proof with the row itself, read from the table; without it, if the files of that snapshot are gone.
+def _rows(source: StoredSource, table: str, entry: TableEntry, state: StateMap, digests: set[bytes]) -> Place:
+    stored = source.row_state(entry.table_uuid)
+    if stored is None:
+        raise Unverified(f"the timeline's database has lost the state of {table}", subject=table)
+    maps = StateMaps(StoredState.decode(stored).secret, source.state_nodes)
+    return joined([(digest, *maps.prove(state, digest)) for digest in digests])
 
-    Reads the files that may have the key. The row is shown only if it has the digest that the proof shows.
+
+def with_rows(proof: RowProof, tables: Tables, table: str, keys: Sequence[Mapping[str, Any]]) -> RowProof:
+    """The proof with the rows themselves, read from the table; without those whose files are gone.
+
+    Reads the files that may have the keys. A row is shown only if it has the digest that the proof shows.
     """
-    entry = TableEntry.decode(proof.value)
-    if proof.salted is None or entry.snapshot_id is None:
+    entry = proof.entry
+    if entry.snapshot_id is None:
         return proof
     try:
         loaded = tables.load(table)
         if str(loaded.metadata.table_uuid) != entry.table_uuid:
             return proof
-        rows = _rows_of_key(tables, loaded, table, entry.snapshot_id, StateDescription.decode(proof.description), key)
+        rows = _rows_of_keys(tables, loaded, table, entry.snapshot_id, proof.description, keys)
     except (NotFound, Invalid, FileNotFoundError):
         return proof
-    digests = row_digests(rows)
-    for at in range(len(rows)):
+    encodings = dict[bytes, bytes]()
+    for at, digest in enumerate(row_digests(rows)):
         encoding = bytes(next(iter(encode(rows.slice(at, 1))))[0].as_py())
-        if digests[at].tobytes() == proof.salted[32:] and len(encoding) <= MAX_PART:
-            return replace(proof, row=encoding)
-    return proof
+        encodings[digest.tobytes()] = encoding if len(encoding) <= MAX_ROW else b""
+    shown = replace(proof, rows=proof.rows.with_rows(lambda digest: encodings.get(digest, b"")))
+    if (size := len(shown.write())) > MAX_BYTES:
+        message = f"the proof has {size} bytes, over the limit of {MAX_BYTES}: ask for fewer keys, or without values"
+        raise Invalid(message, subject=table)
+    return shown
 
 
-def _rows_of_key(
-    tables: Tables, loaded: Table, name: str, snapshot_id: int, description: StateDescription, key: Mapping[str, Any]
+def with_row(proof: RowProof, tables: Tables, table: str, key: Mapping[str, Any]) -> RowProof:
+    """The proof with the row of its one key: see `with_rows`."""
+    return with_rows(proof, tables, table, [key])
+
+
+def _rows_of_keys(
+    tables: Tables,
+    loaded: Table,
+    name: str,
+    snapshot_id: int,
+    description: StateDescription,
+    keys: Sequence[Mapping[str, Any]],
 ) -> pa.Table:
-    """The rows of the key in a snapshot, under the schema that has the description."""
+    """The rows of the keys in a snapshot, under the schema that has the description."""
     written = schema_of(loaded, find_snapshot(loaded, snapshot_id))
     shown = next((each for each in loaded.schemas().values() if describe(each) == description), written)
-    columns = zip(description.key, description.key_names, strict=True)
-    where: BooleanExpression = AlwaysTrue()
-    for (field_id, kind), column in columns:
+    columns = list[tuple[str, str, str]]()
+    for (field_id, kind), column in zip(description.key, description.key_names, strict=True):
         if (found := written.find_column_name(field_id)) is None:
             raise NotFound(f"{name} had no column {column} in snapshot {snapshot_id}", subject=name)
-        value = key[column]
-        typed: Any = int(value) if kind in ("int", "long") else value if isinstance(value, bytes) else str(value)
-        where = And(where, EqualTo(term=Reference(found), value=literal(typed)))
-    rows = tables.scan(name, where=where, as_of=SnapshotId(snapshot_id))
+        columns.append((column, kind, found))
+    rows = tables.scan(name, where=_where(columns, keys), as_of=SnapshotId(snapshot_id))
     conformed = conform(rows, schema_to_pyarrow(written, include_field_ids=True))
     return project(conformed, schema_to_pyarrow(shown, include_field_ids=True))
+
+
+def _where(columns: Sequence[tuple[str, str, str]], keys: Sequence[Mapping[str, Any]]) -> BooleanExpression:
+    """The filter for the keys. Of a key of several columns it lets more through: rows are chosen by their digests."""
+    where: BooleanExpression = AlwaysTrue()
+    for column, kind, found in columns:
+        values = {literal(_typed(kind, key[column])) for key in keys}
+        where = And(where, In(term=Reference(found), literals=values))
+    return where
+
+
+def _typed(kind: str, value: Any) -> Any:
+    return int(value) if kind in ("int", "long") else value if isinstance(value, bytes) else str(value)
 
 
 def _head(timeline: Timeline, index: int | None) -> SignedHead:
@@ -148,14 +196,14 @@ def _cut(source: StoredSource, size: int, index: int | None, time_ms: int | None
     return cut
 
 
-def _table_at(source: StoredSource, table: str, cut: int, size: int) -> tuple[TableEntry, bytes, tuple[bytes, ...]]:
-    map_root = Leaf.decode(source.entry(cut, size)).map_root
-    if map_root is None:
+def _table_at(source: StoredSource, table: str, cut: int, size: int) -> tuple[Leaf, TableEntry, tuple[bytes, ...]]:
+    leaf = Leaf.decode(source.entry(cut, size))
+    if leaf.map_root is None:
         raise Unverified(f"leaf {cut} of the timeline ends a batch, but has no map of tables")
-    value, proof = source.map_proof(map_root, table_key(table), cut, size)
+    value, proof = source.map_proof(leaf.map_root, table_key(table), cut, size)
     if value is None:
         raise NotFound(f"there was no table {table} at that point of the timeline", subject=table)
-    return TableEntry.decode(value), value, proof.siblings
+    return leaf, TableEntry.decode(value), proof.siblings
 
 
 def _state_at(source: StoredSource, table: str, entry: TableEntry, cut: int) -> tuple[StateMap, StateDescription]:

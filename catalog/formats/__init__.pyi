@@ -1,6 +1,7 @@
 from catalog.formats.apart import ApartReader as ApartReader
 from catalog.formats.arrow import read_arrow_stream as read_arrow_stream
 from catalog.formats.arrow import stream_end as stream_end
+from catalog.formats.csv_dialect import CsvOptions as CsvOptions
 from catalog.formats.exact_numbers import exact_float as exact_float
 from catalog.formats.limits import FileRejected as FileRejected
 from catalog.formats.limits import FormatLimits as FormatLimits

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.types as pt
 
+from catalog.formats.csv_dialect import CsvOptions, as_utf8, detect_delimiter, skip_lines
 from catalog.formats.exact_numbers import INTEGER, SURE_DIGITS, fault
 from catalog.formats.limits import FileRejected, FormatLimits
+from catalog.formats.number_marks import NumberMarks
 
 _ROW = re.compile(r"Row #(?P<row>\d+): (?P<reason>.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(?P<column>\d+)")
@@ -23,40 +25,51 @@ _HEXADECIMAL = r"^[+-]?0[xX]"
 _SURE_CHARACTERS = {pa.float64(): SURE_DIGITS, pa.float32(): 7}
 _SMALLEST_NORMAL = 2.2250738585072014e-308
 _ADVICE = "make the column a string or a decimal, with `strandline ingest rule set`"
+_ENCODING_ADVICE = (
+    "save the file as UTF-8, or set its encoding with `strandline ingest rule set TABLE --csv encoding=…`"
+)
 _SPECIAL = r"(?i)^[+-]?(nan|inf|infinity)$"
 
 
-def read_csv(stream: Any, limits: FormatLimits, hint: pa.Schema | None, delimiter: str = ",") -> Iterator[pa.Table]:
+def read_csv(
+    stream: Any, limits: FormatLimits, hint: pa.Schema | None, options: CsvOptions | None = None
+) -> Iterator[pa.Table]:
     """The rows, a block at a time. `hint`: the columns of the table, whose types decide how text is read.
 
     Positions count rows from 1, the header being row 1, as editors show them. An empty value is null, `""` is not.
     """
-    quotes: Any = _QuoteCounter(stream, delimiter.encode(), limits)
+    options = options or CsvOptions()
+    head, stream = as_utf8(stream, options.encoding)
+    head, stream = skip_lines(head, stream, options.skip_lines)
+    delimiter = options.delimiter or detect_delimiter(head, options.quote)
+    quotes: Any = _QuoteCounter(stream, delimiter.encode(), options.quote.encode(), limits)
     source: Any = pa.PythonFile(quotes, mode="r")
     convert: Any = csv.ConvertOptions  # the stubs lack default_column_type
     try:
         reader = csv.open_csv(
             source,
             read_options=csv.ReadOptions(use_threads=False, block_size=limits.row_bytes),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter, quote_char=options.quote, newlines_in_values=True, ignore_empty_lines=True
+            ),
             convert_options=convert(
                 default_column_type=pa.string(),
                 strings_can_be_null=True,
-                null_values=[""],
+                null_values=["", *options.nulls],
                 quoted_strings_can_be_null=False,
             ),
         )
         _check_header(reader.schema.names, limits)
-        first = 2
+        numbers, first = NumberMarks(options.decimal, options.thousands), 2 + options.skip_lines
         for batch in reader:
             if batch.num_rows:
-                columns = [_typed(batch.column(n), n, hint, first) for n in batch.schema.names]
+                columns = [_typed(batch.column(n), n, hint, numbers, first) for n in batch.schema.names]
                 yield pa.table(columns, names=batch.schema.names)
             first += batch.num_rows
     except pa.ArrowInvalid as error:
-        raise _rejected(str(error), limits) from None
+        raise _rejected(str(error), limits, options.skip_lines) from None
     except UnicodeDecodeError as error:
-        raise FileRejected(f"the header is not UTF-8 ({error.reason}): save the file as UTF-8", row=1) from None
+        raise FileRejected(f"the header is not UTF-8 ({error.reason}): {_ENCODING_ADVICE}", row=1) from None
     if quotes.count % 2:
         raise FileRejected('a quote is opened and never closed: write a quote inside a value as ""')
 
@@ -66,10 +79,10 @@ def _check_columns(count: int, limits: FormatLimits) -> None:
         raise FileRejected(f"there are {count} columns, over the limit of {limits.columns}: split the table", row=1)
 
 
-def _delimiters(data: bytes, delimiter: bytes) -> int:
+def _delimiters(data: bytes, delimiter: bytes, quote: bytes) -> int:
     """How many delimiters the first line has, outside of quotes."""
     count = 0
-    for outside in data.lstrip(b"\r\n").split(b'"')[::2]:
+    for outside in data.lstrip(b"\r\n").split(quote)[::2]:
         line, ended, _ = outside.replace(b"\r", b"\n").partition(b"\n")
         count += line.count(delimiter)
         if ended:
@@ -88,44 +101,47 @@ def _check_header(names: list[str], limits: FormatLimits) -> None:
         seen.add(name)
 
 
-def _typed(column: Any, name: str, hint: pa.Schema | None, first: int) -> Any:
+def _typed(column: Any, name: str, hint: pa.Schema | None, marks: NumberMarks, first: int) -> Any:
     """The column in the table's type; without one, in the narrowest of int64, double and bool that changes no value."""
     if hint is not None and name in hint.names:
         type_ = hint.field(name).type
-        return column if pt.is_string(type_) else _convert(column, type_, name, first)
+        return column if pt.is_string(type_) else _convert(column, type_, name, marks, first)
     if column.null_count == len(column):
         return pa.nulls(len(column))
     if _any(column, _LABEL):
         return column
     if not _any(column, r"(?i)^-?(true|false)$"):
+        plain = marks.plain(column)
         for type_ in (pa.int64(), pa.float64()):
-            typed = _cast(column, type_)
-            if typed is not column and not _any(column, _SPECIAL):
+            typed = _cast(plain, type_)
+            if typed is not plain and not _any(column, _SPECIAL):
                 if type_ == pa.float64():
-                    _check_exact(column, typed, name, first)
+                    _check_exact(plain, typed, name, first)
                 return typed
         return column
     return _cast(column, pa.bool_()) if not _any(column, r"^[01]$") else column
 
 
-def _convert(column: Any, type_: pa.DataType, name: str, first: int) -> Any:
+def _convert(column: Any, type_: pa.DataType, name: str, marks: NumberMarks, first: int) -> Any:
     """The column in the table's type; as text if no text has that type: the check against the table rejects it."""
     if pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_fixed_size_binary(type_):
         return column
     if pt.is_integer(type_) and _any(column, _HEXADECIMAL):
         row = pc.index(pc.match_substring_regex(column, _HEXADECIMAL), True).as_py()
         raise _wrong_type(column[row], type_, first + row, name)
+    is_number = pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_)
+    texts = marks.plain(column) if is_number else column
     try:
-        typed = column.cast(type_)
+        typed = texts.cast(type_)
         if pt.is_floating(type_):
-            _check_exact(column, typed, name, first)
+            _check_exact(texts, typed, name, first)
         return typed
     except pa.ArrowNotImplementedError:
         return column  # a list or a struct
     except pa.ArrowInvalid:
-        for row, value in enumerate(column, first):
+        for row, value in enumerate(texts):
             if _cast(value, type_) is value:
-                raise _wrong_type(value, type_, row, name) from None
+                raise _wrong_type(column[row], type_, first + row, name) from None
         raise
 
 
@@ -172,7 +188,7 @@ def _any(column: Any, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())
 
 
-def _rejected(message: str, limits: FormatLimits) -> FileRejected:
+def _rejected(message: str, limits: FormatLimits, skipped: int) -> FileRejected:
     if "straddl" in message:
         return FileRejected(f"a row is longer than {limits.row_bytes} bytes, the limit, or a quote is never closed")
     if "Empty CSV" in message:
@@ -181,7 +197,10 @@ def _rejected(message: str, limits: FormatLimits) -> FileRejected:
     if row is None:
         return FileRejected(f"the file is not valid CSV: {message}")
     name = f"#{int(column['column']) + 1}" if column else None
-    return FileRejected(row["reason"].splitlines()[0], row=int(row["row"]), column=name)
+    reason = row["reason"].splitlines()[0]
+    if "invalid UTF8" in reason:
+        reason = f"the text is not UTF-8: {_ENCODING_ADVICE}"
+    return FileRejected(reason, row=int(row["row"]) + skipped, column=name)
 
 
 class _QuoteCounter:
@@ -192,9 +211,9 @@ class _QuoteCounter:
 
     closed = False
 
-    def __init__(self, stream: Any, delimiter: bytes, limits: FormatLimits) -> None:
+    def __init__(self, stream: Any, delimiter: bytes, quote: bytes, limits: FormatLimits) -> None:
         self._stream, self.count, self._started = stream, 0, False
-        self._delimiter, self._limits = delimiter, limits
+        self._delimiter, self._quote, self._limits = delimiter, quote, limits
 
     def readable(self) -> bool:
         return True
@@ -203,8 +222,8 @@ class _QuoteCounter:
         data: bytes = self._stream.read(size)
         if not self._started:
             self._started = True
-            _check_columns(1 + _delimiters(data, self._delimiter), self._limits)
-        self.count += data.count(b'"')
+            _check_columns(1 + _delimiters(data, self._delimiter, self._quote), self._limits)
+        self.count += data.count(self._quote)
         return data
 
     def close(self) -> None:

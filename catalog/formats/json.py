@@ -240,6 +240,7 @@ class _Parser:
         return self._accept(table, block, rows, first)
 
     def _accept(self, table: pa.Table, block: bytes, rows: list[bytes] | None, first: int) -> pa.Table:
+        self._check_null_rows(table, block, rows, first)
         check_numbers(table, block, lambda: _numbered_rows(_lines(block, rows), first), self._unit)
         if self._unified is not None:
             try:
@@ -289,6 +290,14 @@ class _Parser:
                 raise _too_long(self._limits, **{self._unit: number})
             if line.count(b"{") + line.count(b"[") > self._limits.depth and _depth(line) > self._limits.depth:
                 raise self._refused(f"it is nested deeper than {self._limits.depth}", number)
+
+    def _check_null_rows(self, table: pa.Table, block: bytes, rows: list[bytes] | None, first: int) -> None:
+        """Rejects a line `null`: pyarrow makes a row of nulls of it."""
+        if not all(column.null_count for column in table.columns):
+            return
+        for number, line in _numbered_rows(_lines(block, rows), first):
+            if line.strip() == b"null":
+                raise self._refused("it is null, not an object with columns", number)
 
     def _explained(self, message: str, lines: list[bytes], first: int) -> FileRejected:
         match = _IN_ROW.search(message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from catalog.formats.arrow import check_shape, no_table_type
 from catalog.formats.csv import read_csv
+from catalog.formats.csv_dialect import CsvOptions
 from catalog.formats.json import BLOCK_BYTES, read_json, read_json_lines
 from catalog.formats.limits import FileRejected, FormatLimits
 from catalog.formats.markdown_note import NOTE, parse_note
@@ -60,7 +61,13 @@ def is_known(name: str) -> bool:
         return False
 
 
-def read_rows(reader: Any, name: str, limits: FormatLimits, hint: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    reader: Any,
+    name: str,
+    limits: FormatLimits,
+    hint: pa.Schema | None = None,
+    csv: CsvOptions | None = None,
+) -> Iterator[pa.RecordBatch]:
     """The file's rows. `hint`: the columns of the destination table, whose types decide how text is read.
 
     `reader` needs `read(n)`; a Parquet file that is read in parts also needs `seek` and `tell`. Memory: about one
@@ -70,7 +77,7 @@ def read_rows(reader: Any, name: str, limits: FormatLimits, hint: pa.Schema | No
     format_ = detect(name)
     rows, columns = 0, set[str]()
     try:
-        for table in _tables(format_, reader, name, limits, hint):
+        for table in _tables(format_, reader, name, limits, hint, csv):
             check_shape(table.schema, limits)
             columns.update(table.schema.names)
             if len(columns) > limits.columns:
@@ -89,7 +96,12 @@ def read_rows(reader: Any, name: str, limits: FormatLimits, hint: pa.Schema | No
 
 
 def _tables(
-    format_: Format, reader: Any, name: str, limits: FormatLimits, hint: pa.Schema | None
+    format_: Format,
+    reader: Any,
+    name: str,
+    limits: FormatLimits,
+    hint: pa.Schema | None,
+    csv: CsvOptions | None,
 ) -> Iterator[pa.Table]:
     if format_.kind == "parquet":
         return _read_parquet(reader, format_.codec, limits)
@@ -99,7 +111,10 @@ def _tables(
     if format_.kind == "json":
         return read_json(stream, limits, hint)
     if format_.kind in ("csv", "tsv"):
-        return read_csv(stream, limits, hint, "," if format_.kind == "csv" else "\t")
+        options = csv or CsvOptions()
+        if format_.kind == "tsv" and options.delimiter is None:
+            options = replace(options, delimiter="\t")
+        return read_csv(stream, limits, hint, options)
     return (_read_text if format_.kind == "text" else _read_note)(stream, name, limits)
 
 

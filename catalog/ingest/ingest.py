@@ -182,7 +182,8 @@ class Ingest:
             return read_media(file.source, stream, name)
         format_ = detect(name)
         by_ranges = format_.kind == "parquet" and format_.codec is None and file.source.size > HOLD_BYTES
-        return read_rows(file.source.ranges() if by_ranges else stream, name, self._limits, target.columns)
+        source = file.source.ranges() if by_ranges else stream
+        return read_rows(source, name, self._limits, target.columns, target.rule.csv)
 
     def _commit(self, target: TargetTable, files: list[_File]) -> None:
         """Commits the files in memory together, and each large file on its own. Creates the table first if needed."""

@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from catalog.core.aws_errors import is_missing, lost_race, translate_aws_error
 from catalog.core.errors import Conflict, Invalid, NotFound
 from catalog.core.s3_layout import RULES
+from catalog.formats import CsvOptions
 from catalog.ingest.s3_events import parse_table
 from catalog.tables import Mode, Tables, as_schema, with_key
 
@@ -31,7 +32,8 @@ class Rule(BaseModel):
     `columns`: name -> Iceberg type (`long`, `decimal(10, 2)`, or Iceberg's JSON for nested types); without them the
     first files' columns are taken. `key`: rows replace the rows with the same key; without one they are appended.
     `mode`: the write mode of a table that is created for this rule. `unknown`, for columns that the table does not
-    have: `reject` the file, `ignore` the columns, or `evolve` the table by them. `inferred`: derived from files.
+    have: `reject` the file, `ignore` the columns, or `evolve` the table by them. `csv`: how CSV files are written,
+    where that cannot be detected. `inferred`: derived from files.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,6 +42,7 @@ class Rule(BaseModel):
     key: tuple[str, ...] = ()
     mode: Mode = "cow"
     unknown: Unknown = "reject"
+    csv: CsvOptions = CsvOptions()
     inferred: bool = False
 
     def iceberg_schema(self) -> Schema | None:

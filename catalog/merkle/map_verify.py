@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from catalog.merkle.verify import ProofError
 
-__all__ = ["verify_absence", "verify_value"]
+__all__ = ["root_of", "verify_absence", "verify_value"]
 
 _EMPTY = bytes(32)
 
@@ -22,6 +22,12 @@ def verify_value(key: bytes, value: bytes, siblings: Sequence[bytes], root: byte
     """The map with this root has `value` under `key`. `siblings`: the hashes beside the path, from the root down."""
     _check(key, siblings, root)
     _climb(key, _leaf(key, sha256(value).digest()), siblings, root)
+
+
+def root_of(key: bytes, value: bytes, siblings: Sequence[bytes]) -> bytes:
+    """The root of the one map that has `value` under `key` beside these hashes: for who compares it himself."""
+    _check(key, siblings, _EMPTY)
+    return _climbed(key, _leaf(key, sha256(value).digest()), siblings)
 
 
 def verify_absence(key: bytes, siblings: Sequence[bytes], other: tuple[bytes, bytes] | None, root: bytes) -> None:
@@ -42,12 +48,17 @@ def verify_absence(key: bytes, siblings: Sequence[bytes], other: tuple[bytes, by
 
 
 def _climb(key: bytes, computed: bytes, siblings: Sequence[bytes], root: bytes) -> None:
+    computed = _climbed(key, computed, siblings)
+    if computed != root:
+        raise ProofError(f"key {key.hex()}: the proof leads to map root {computed.hex()}, not to {root.hex()}")
+
+
+def _climbed(key: bytes, computed: bytes, siblings: Sequence[bytes]) -> bytes:
     path = _bits(key)
     for depth in range(len(siblings) - 1, -1, -1):
         pair = (siblings[depth], computed) if path >> (255 - depth) & 1 else (computed, siblings[depth])
         computed = sha256(b"\x03" + pair[0] + pair[1]).digest()
-    if computed != root:
-        raise ProofError(f"key {key.hex()}: the proof leads to map root {computed.hex()}, not to {root.hex()}")
+    return computed
 
 
 def _leaf(key: bytes, value_hash: bytes) -> bytes:

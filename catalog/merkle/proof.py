@@ -17,6 +17,7 @@ from catalog.merkle.verify import ProofError, verify_inclusion
 
 HEADER = "c2sp.org/tlog-proof@v1"
 FILE_SUFFIX = ".tlog-proof"
+MAX_BYTES = 2 * MAX_NOTE_BYTES
 MAX_HASHES = MAX_SIZE.bit_length()
 
 
@@ -51,8 +52,8 @@ def write(proof: ProofFile) -> bytes:
 
 def read(data: bytes) -> ProofFile:
     """Parses a proof file strictly. Raises ProofError unless it is exactly what `write` would write."""
-    if len(data) > 2 * MAX_NOTE_BYTES:
-        raise ProofError(f"a proof file of {len(data)} bytes is over the limit of {2 * MAX_NOTE_BYTES}")
+    if len(data) > MAX_BYTES:
+        raise ProofError(f"a proof file of {len(data)} bytes is over the limit of {MAX_BYTES}")
     head, blank, checkpoint = data.partition(b"\n\n")
     try:
         header, *lines = head.decode("ascii").split("\n")

@@ -13,14 +13,14 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from catalog import Denied, Invalid, NotFound
 from catalog.access import Level
-from catalog.changes import sequence_at
+from catalog.changes import KeySet, sequence_at
 from catalog.core.logs import correlation_id
 from catalog.core.point_in_time import FEED_GRAMMAR, SnapshotId
 from catalog.merkle import proof as proof_file
 from catalog.timeline import Leaf
 from functions.api.app import JSON, TEXT, caller, current_request, lake, respond, respond_cacheable, serve
 from functions.api.idempotency import Attempt, run_once
-from functions.api.models import WORD, CommitList, CommitOut, SnapshotIn, SnapshotList, SnapshotOut, TableName
+from functions.api.models import WORD, AnswerIn, CommitList, CommitOut, SnapshotIn, SnapshotList, SnapshotOut, TableName
 from functions.api.page_tokens import read_token, write_token
 from functions.api.tables import Limit, Name, Page, authorize
 
@@ -101,6 +101,19 @@ def prove_row(
         raise Invalid(f"{key!r} has a column twice")
     proof = lake().prove_row(t, dict(columns), at, values=values)
     return respond_cacheable(proof.write().decode(), TEXT, "private, no-cache")
+
+
+@serve("POST /tables/{t}/rows/proof", {200: {"text/plain": None}}, problems=(422,), tag="history")
+def prove_answer(t: Name, asked: AnswerIn) -> Response[Any]:
+    """The proof of all rows that a table had of some keys at a point in time: a c2sp.org/tlog-proof@v1 file.
+
+    The keys are every combination of the columns' values and ranges, at most 1,000. It is verified offline with the
+    public key, the table, the keys and the point (`strandline proof verify`).
+    """
+    authorize(Level.READ, t)
+    ranges = {column: (first, last) for column, (first, last) in asked.ranges.items()}
+    proof = lake().prove_answer(t, KeySet(asked.keys, ranges), asked.at, values=asked.values)
+    return Response(status_code=200, content_type=TEXT, body=proof.write().decode())
 
 
 @serve("GET /snapshots", {200: {JSON: SnapshotList}}, tag="history")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from catalog.core.point_in_time import GRAMMAR
+from catalog.formats import CsvOptions
 
 NAME = r"^[a-z0-9_]{1,128}\.[a-z0-9_]{1,128}$"
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -261,6 +262,7 @@ class RuleIn(In):
     unknown: Literal["reject", "ignore", "evolve"] = Field(
         default="reject", description="for columns that the table does not have"
     )
+    csv: CsvOptions = Field(default=CsvOptions(), description="how CSV files are written, where it cannot be detected")
 
 
 class RuleOut(Out):
@@ -271,6 +273,7 @@ class RuleOut(Out):
     key: list[str]
     mode: Mode
     unknown: Literal["reject", "ignore", "evolve"]
+    csv: CsvOptions
     inferred: bool
 
 
@@ -296,6 +299,19 @@ class Described(Out):
     model_config = ConfigDict(extra="allow")
 
     openapi: str
+
+
+class AnswerIn(In):
+    keys: dict[str, list[str | int | bool]] = Field(
+        default={}, max_length=100, description="values of key columns", examples=[{"id": [4711, 4712]}]
+    )
+    ranges: dict[str, tuple[str | int, str | int]] = Field(
+        default={}, max_length=100, description="first and last value of key columns: whole numbers or days"
+    )
+    at: str | None = Field(
+        default=None, min_length=1, max_length=256, description="an index of the timeline or a time; default: now"
+    )
+    values: bool = Field(default=True, description="whether the proof shows the rows, and not only their digests")
 
 
 class QueryIn(In):

@@ -7,12 +7,13 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from catalog.access.callers import caller_of
+from catalog.changes.row_proof import RowProof
 from catalog.changes.serialization import from_ipc, from_json_lines
 from catalog.core.errors import Internal, LakeError
 from catalog.core.point_in_time import parse_feed_position
@@ -22,7 +23,7 @@ from catalog.ingest.rules import parse_rule
 from catalog.ingest.s3_events import parse_event
 from catalog.merkle import proof
 from catalog.merkle.checkpoint import Checkpoint
-from catalog.merkle.note import split_note
+from catalog.merkle.note import VerifierKey, split_note
 from catalog.merkle.policy import Policy
 from catalog.merkle.tiles import Tile, split_entries
 from catalog.merkle.verify import ProofError
@@ -115,6 +116,21 @@ def _golden(*patterns: str) -> Callable[[], list[bytes]]:
     return read
 
 
+def _row_proof(data: bytes) -> object:
+    key = VerifierKey.parse((GOLDEN / "rows" / "key").read_text().strip())
+    return RowProof.read(data).verify([key], table="sales.orders", key={"region": "DE", "id": 7}, index=2)
+
+
+def _row_parts(data: bytes) -> object:
+    """The bytes as the `extra` of a proof file: mutations of base64 seldom come so far."""
+    file = proof.read((GOLDEN / "rows" / "row.tlog-proof").read_bytes())
+    return _row_proof(proof.write(replace(file, extra=data)))
+
+
+def _row_extras() -> list[bytes]:
+    return [proof.read(data).extra for data in _golden("rows/*.tlog-proof")()]
+
+
 def _feed() -> list[bytes]:
     return [data for data in hostile_streams().values() if len(data) <= _SMALL]
 
@@ -152,6 +168,8 @@ TARGETS: dict[str, Target] = {
     "policy": Target(
         Policy.parse, _texts("log a.b+1234+AQ==\nwitness w w.c+1234+AQ== https://w\ngroup g 1 w\nquorum g\n"), MERKLE
     ),
+    "row-proof": Target(_row_proof, _golden("rows/*.tlog-proof"), MERKLE),
+    "row-proof-parts": Target(_row_parts, _row_extras, MERKLE),
     "as-of": Target(read_as_of, _golden("as_of/*.json"), MERKLE),
     "feed": Target(from_ipc, _feed),
     "feed-lines": Target(

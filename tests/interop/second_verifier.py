@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from catalog.changes import FeedVerifier, RowProof
+from catalog.changes import FeedVerifier, Question, RowProof
 from catalog.core.errors import Unverified
 from catalog.merkle import proof as proof_file
 from catalog.merkle.checkpoint import open_checkpoint
@@ -107,7 +107,10 @@ class Verdicts:
         self, data: bytes, *, key: str, checkpoint: bytes | None = None, uuid: str | None = None, **question: Any
     ) -> None:
         known = None if checkpoint is None else open_checkpoint(checkpoint, self.keys)
-        RowProof.read(data).verify(self.keys, key=json.loads(key), table_uuid=uuid, checkpoint=known, **question)
+        asked = json.loads(key)
+        keys = asked if isinstance(asked, list) else [asked]
+        expected = Question(keys=keys, table_uuid=uuid, checkpoint=known, **question)
+        RowProof.read(data).verify_all(self.keys, None, expected)
 
     def _feed(
         self,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from catalog.changes import ChangeSet, CommitHeader, prove_row, to_json_lines, with_row
+from catalog.changes import ChangeSet, CommitHeader, prove_row, prove_rows, to_json_lines, with_row, with_rows
 from catalog.changes.digest import row_digests
 from catalog.changes.pairing import pair
 from catalog.merkle.note import VerifierKey
@@ -27,6 +27,7 @@ from tests.interop.second_verifier import Verdicts, verdicts
 from tests.property.changes.forged_bytes import mutate_lines
 from tests.property.changes.forgeries import MUTATIONS, Material, forge_changes, forge_leaf
 from tests.property.changes.typed_tables import tables
+from tests.unit.changes import test_golden_row_proofs
 from tests.unit.timeline import test_as_of_file, test_forged_evidence, test_lying_maps
 from tests.worlds.changes import make_world
 from tests.worlds.forged_log import NAME, SIGNER, UUID, ForgedLog, ForgedTable
@@ -258,14 +259,33 @@ def test_row_proofs_and_their_forgeries_have_one_verdict(
             proof = prove_row(lake.timeline, name, key, **point)
             shown = with_row(proof, lake.tables, name, key)
             files.append((shown.write(), {"table": name, "key": json.dumps(key), **point}))
+        for count, point in ((3, {"index": 3}), (60, {"index": 3}), (9, {"time_ms": times[1]})):
+            keys = [{"region": "DE", "id": seed.randrange(400)} for _ in range(count)]
+            proof = with_rows(prove_rows(lake.timeline, name, keys, **point), lake.tables, name, keys[::2])
+            files.append((proof.write(), {"table": name, "key": json.dumps(keys), **point}))
         with verdicts(tmp_path, world.signer.verifier_key) as both:
             for data, question in files:
                 assert both.both("row", data, **question)
                 assert both.both("row", data, **question, checkpoint=head)
-                for wrong in ({"table": "a.b"}, {"uuid": "another"}, {"key": '{"id":8,"region":"DE"}'}):
+                fewer = {"key": json.dumps(json.loads(question["key"])[1:])} if question["key"][0] == "[" else {}
+                for wrong in ({"table": "a.b"}, {"uuid": "another"}, {"key": '{"id":8,"region":"DE"}'}, fewer):
+                    if not wrong:
+                        continue
                     assert not both.both("row", data, **(question | wrong))
             for _ in range(1500):
                 (data, question), (other, _) = seed.sample(files, 2)
                 both.both("row", mutation(seed, data, other), **question)
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("name", test_golden_row_proofs.ASKED)
+def test_golden_row_proofs_and_their_mutations_get_one_verdict(name: str, tmp_path: Path) -> None:
+    golden, chance = test_golden_row_proofs, random.Random(f"rows {name}")
+    data, asked = golden.data(name), dict(golden.ASKED[name])
+    question = {"table": "sales.orders", "key": json.dumps(asked.pop("keys")), **asked}
+    with verdicts(tmp_path, golden.KEY) as both:
+        assert both.both("row", data, **question)
+        for _ in range(600):
+            forged = mutation(chance, data, golden.data(chance.choice(list(golden.ASKED))))
+            assert both.both("row", forged, **question) == (forged == data)

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from catalog.changes import RowProof, StateComputer
+from catalog.changes.key_digest import key_digest
 from catalog.changes.state_map import StateMaps
+from catalog.changes.state_proof import Fork, OtherLeaf, Place, ShownRow
 from catalog.core.errors import Invalid, LakeError, NotFound, Unverified
 from catalog.lake import Lake
 from catalog.merkle.checkpoint import Checkpoint
 from catalog.merkle.note import Ed25519Signer
 from catalog.merkle.policy import Policy
-from catalog.timeline import Leaf, RowState, TableEntry
+from catalog.timeline import Leaf, RowState
 from infra.local.server import ApiServer
 from tests.contract.changes.test_expected_table import SCHEMA, rows
+from tests.property.changes.forged_rows import mutated
 from tests.worlds.changes import World, make_world
 
 
@@ -154,37 +157,45 @@ def test_forged_proofs_are_refused(world: World) -> None:
     beside = lake.prove_row(name, {"id": 8}, 4)
     elsewhere = lake.prove_row(other, {"id": 777}, 4)
     assert check(world, right, **expected).values == {"id": 7, "v": "new"}
-    assert right.salted is not None and old.salted is not None and beside.salted is not None
+    row, stale, next_row = right.rows.end, old.rows.end, beside.rows.end
+    assert isinstance(row, ShownRow) and isinstance(stale, ShownRow) and isinstance(next_row, ShownRow)
+
+    def ends(end: Any, proof: RowProof = right) -> RowProof:
+        return replace(proof, rows=replace(proof.rows, end=end))
+
+    siblings = right.rows.siblings
     wrong = {
         "of another table": (elsewhere, {}),
         "of another key": (beside, {}),
         "of another key, which is absent": (absent, {}),
         "a stale state": (old, {}),
-        "a stale state in the new leaf": (replace(right, value=old.value, salted=old.salted, state=old.state), {}),
+        "a stale state in the new leaf": (replace(right, entry=old.entry, rows=old.rows), {}),
         "a hidden commit": (replace(old, index=4), {}),
-        "another row": (replace(right, salted=beside.salted), {}),
-        "another row's values": (replace(right, row=beside.row), {}),
-        "values of a row that is absent": (replace(absent, row=right.row), {"key": {"id": 777}}),
-        "an old value": (replace(right, salted=right.salted[:32] + old.salted[32:]), {}),
-        "a path that is too short": (
-            replace(right, state=replace(right.state, siblings=right.state.siblings[:-1])),
-            {},
-        ),
-        "a path that is too long": (
-            replace(right, state=replace(right.state, siblings=(*right.state.siblings, bytes(32)))),
-            {},
-        ),
-        "a row that is there is absent": (replace(right, salted=None, row=b""), {}),
-        "absent by another leaf": (replace(right, salted=None, row=b"", state=absent.state), {}),
+        "another row": (ends(next_row), {}),
+        "another row's values": (ends(replace(row, encoding=next_row.encoding)), {}),
+        "values of a row that is absent": (ends(row, absent), {"key": {"id": 777}}),
+        "an old value": (ends(replace(stale, salt=row.salt)), {}),
+        "an old value that is not shown": (ends(replace(stale, salt=row.salt, encoding=b"")), {}),
+        "a row of a second key": (ends(replace(row, position=1)), {}),
+        "a path that is too short": (replace(right, rows=replace(right.rows, siblings=siblings[:-1])), {}),
+        "a path that is too long": (replace(right, rows=replace(right.rows, siblings=(*siblings, bytes(32)))), {}),
+        "a row that is there is absent": (ends(None), {}),
+        "absent by another leaf": (replace(right, rows=absent.rows), {}),
+        "absent by its own leaf": (ends(OtherLeaf(key_digest(right.description.key, [7]), row.commitment)), {}),
+        "absent by a leaf elsewhere": (ends(OtherLeaf(bytes(32), row.commitment)), {}),
+        "a fork for one key": (ends(Fork(Place((), row), Place((), None))), {}),
         "another description": (
-            replace(absent, description=absent.description.replace(b'[[1,"long"]]', b'[[1,"int"]]')),
+            replace(absent, description=replace(absent.description, key=((1, "int"),))),
             {"key": {"id": 777}},
         ),
-        "columns in disguise": (replace(right, description=right.description.replace(b'"v"', b'"w"')), {}),
-        "another table's entry": (replace(right, value=elsewhere.value), {}),
-        "the wrong uuid": (right, {"table_uuid": TableEntry.decode(elsewhere.value).table_uuid}),
+        "columns in disguise": (
+            replace(right, description=replace(right.description, columns=((1, "id"), (2, "w")))),
+            {},
+        ),
+        "another table's entry": (replace(right, entry=elsewhere.entry), {}),
+        "the wrong uuid": (right, {"table_uuid": elsewhere.entry.table_uuid}),
         "the wrong index": (right, {"index": 3}),
-        "a leaf that is not there": (replace(right, entry=old.entry), {}),
+        "a leaf that is not there": (replace(right, leaf=old.leaf), {}),
         "another log": (
             right,
             {"policy": Policy.parse(f"log {Ed25519Signer.generate('x').verifier_key}\nquorum none\n".encode())},
@@ -212,12 +223,12 @@ def test_no_mutation_of_a_proof_is_accepted(world: World) -> None:
     accepted = 0
     for _ in range(6000):
         which = seed.randrange(len(claims))
-        mutated = mutation(seed, files[which], files[(which + 1) % len(files)])
+        forged = mutation(seed, files[which], files[(which + 1) % len(files)])
         key, at = claims[which]
-        if mutated == files[which]:
+        if forged == files[which]:
             continue
         try:
-            check(world, mutated, table=name, key=key, index=at)
+            check(world, forged, table=name, key=key, index=at)
         except Unverified:
             continue
         accepted += 1
@@ -229,30 +240,12 @@ def mutation(seed: random.Random, data: bytes, other: bytes) -> bytes:
     from catalog.merkle.proof import read, write
 
     if seed.random() < 0.5:
-        return _mutated(seed, data, other)
+        return mutated(seed, data, other)
     file, source = read(data), read(other)
     try:
-        return write(replace(file, extra=_mutated(seed, file.extra, source.extra)))
+        return write(replace(file, extra=mutated(seed, file.extra, source.extra)))
     except ValueError:
-        return _mutated(seed, data, other)
-
-
-def _mutated(seed: random.Random, data: bytes, other: bytes) -> bytes:
-    at, end = sorted(seed.randrange(len(data) + 1) for _ in range(2))
-    match seed.randrange(6):
-        case 0:
-            at = min(at, len(data) - 1)
-            return data[:at] + bytes((data[at] ^ 1 << seed.randrange(8),)) + data[at + 1 :]
-        case 1:
-            return data[:at] + data[end:]
-        case 2:
-            return data[:at] + seed.randbytes(end - at) + data[end:]
-        case 3:
-            return data[:at] + other[at:end] + data[end:]
-        case 4:
-            return data[:at] + data[at:end] * 2 + data[end:]
-        case _:
-            return data[:end] + other[end:]
+        return mutated(seed, data, other)
 
 
 def test_a_proof_is_small_and_read_strictly(world: World) -> None:

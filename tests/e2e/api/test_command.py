@@ -81,6 +81,16 @@ def test_a_row_is_proven_over_http_and_verified_offline(run: Any, cloud: Embedde
     assert isinstance(CliRunner().invoke(app, command).exception, Invalid), "it must be said which row"
     stranger = cloud.token("reader:gold.*")
     run("--token", stranger, "row-proof", "silver.proven", *key, fails=NotFound)
+    many = ("--key", "station=a&b=c/d ü", "--key", "station=Newlyn", "--range", "hour=0..5")
+    run("--token", stranger, "answer-proof", "silver.proven", *many, fails=NotFound)
+    run("answer-proof", "silver.proven", *many, "--at", at, "--to", str(file))
+    asked = ["--row", "station=a&b=c/d ü", "--row", "station=Newlyn", "--range", "hour=0..5", *asked[4:]]
+    shown = CliRunner().invoke(app, [*command, *asked])
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    answer = json.loads(shown.stdout)
+    assert answer["asked"] == 12 and sorted(row["row"]["metres"] for row in answer["rows"]) == [3.1, 4.2]
+    refused = CliRunner().invoke(app, [*command, *asked[2:]])
+    assert isinstance(refused.exception, Unverified), refused.output
     assert "is not a key" in run("row-proof", "silver.proven", "--key", "station", fails=Invalid)
 
 
@@ -212,6 +222,7 @@ def ask_for_what_is_not_there(run: Any) -> None:
     assert run("search", "bronze.commanded", "station", "shetland", fails=NotFound)
     assert run("result", "none", "--status", fails=NotFound) and run("result", "none", "--cancel", fails=NotFound)
     assert run("row-proof", "bronze.nowhere", "--key", "station=Unst", fails=NotFound)
+    assert run("answer-proof", "bronze.nowhere", "--key", "station=Unst", fails=NotFound)
 
 
 def _or_none(run: Any, *words: str) -> Any:

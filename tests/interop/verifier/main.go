@@ -15,7 +15,7 @@ type request struct {
 	Origin     string
 	Data       []byte // base64 in JSON
 	Entry      []byte
-	Key        string // of a row, as a JSON object
+	Key        string // of a row, as a JSON object, or a list of them
 	Table      string
 	UUID       *string
 	Index      *int64
@@ -87,8 +87,12 @@ func (r request) verify() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		exists, err := verifyRow(r.Data, question{keys, r.Origin, r.Table, r.Index, r.TimeMS, r.UUID, known}, key)
-		return fmt.Sprintf("exists %t", exists), err
+		rows := []value{key}
+		if key.kind == '[' {
+			rows = key.items
+		}
+		found, err := verifyRows(r.Data, question{keys, r.Origin, r.Table, r.Index, r.TimeMS, r.UUID, known}, rows)
+		return fmt.Sprintf("exists %v", found), err
 	case "feed":
 		want := expected{keys, r.Origin, r.Table, uuid, r.Since, r.Until, known, r.Writer}
 		reached, err := verifyFeed(r.Data, want)

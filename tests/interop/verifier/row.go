@@ -3,263 +3,192 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"regexp"
 	"sort"
 )
 
-// packedNames are the names that stand as one byte each, from 02 on (docs/spec/timeline.md, section 6).
-var packedNames = []string{
-	"attested", "changes_count", "changes_root", "committed_ms", "content_count", "content_root", "format", "index",
-	"main_index", "manifest_list_sha256", "map_root", "metadata_sha256", "operation", "parent_id", "ref", "rows_digest",
-	"schema_sha256", "sequence", "sequenced_ms", "snapshot_id", "state_digest", "state_missing", "state_root", "table",
-	"table_uuid",
+// rowProof is a file of strandline/rows@v1 (docs/spec/timeline.md, section 6), with what it leaves out still missing.
+type rowProof struct {
+	leaf        record
+	entry       record
+	mapPath     []hash
+	description value
+	rows        place
+	next        *record
+	nextPath    []hash
 }
 
-var packable = func() *regexp.Regexp {
-	names := ""
-	for _, name := range packedNames {
-		names += "|" + name
+func parseRowProof(extra []byte) (rowProof, error) {
+	format := []byte("strandline/rows@v1\n")
+	if !bytes.HasPrefix(extra, format) {
+		return rowProof{}, errors.New("not the proof of a row")
 	}
-	return regexp.MustCompile(`"[0-9a-f]{64}"|"(?:` + names[1:] + `)":|` +
-		`"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"|null`)
-}()
-
-func pack(text []byte) []byte {
-	return packable.ReplaceAllFunc(text, func(found []byte) []byte {
-		switch {
-		case found[0] == 'n':
-			return []byte{0x1c}
-		case found[len(found)-1] == ':':
-			for at, name := range packedNames {
-				if string(found[1:len(found)-2]) == name {
-					return []byte{byte(2 + at)}
-				}
-			}
-		}
-		code := byte(0x01)
-		if len(found) != 66 {
-			code = 0x1b
-		}
-		raw, _ := hex.DecodeString(string(bytes.ReplaceAll(found[1:len(found)-1], []byte("-"), nil)))
-		return append([]byte{code}, raw...)
-	})
+	r := &reader{rest: extra[len(format):]}
+	p := rowProof{
+		leaf: r.leaf(false), entry: r.entry(), mapPath: r.path(), description: r.description(), rows: r.place(0),
+	}
+	if r.err == nil && len(r.rest) > 0 {
+		next := r.leaf(true)
+		p.next, p.nextPath = &next, r.path()
+	}
+	if r.err == nil && len(r.rest) > 0 {
+		r.err = errors.New("it goes on after its end")
+	}
+	return p, r.err
 }
 
-func unpack(data []byte) ([]byte, error) {
-	var out []byte
-	for at := 0; at < len(data); at++ {
-		code := data[at]
-		width := map[byte]int{0x01: 32, 0x1b: 16}[code]
-		if at+width >= len(data) && width > 0 {
-			return nil, errors.New("a packed text ends in the middle of a hash")
-		}
-		digits := hex.EncodeToString(data[at+1 : at+1+width])
-		switch {
-		case code >= 0x20:
-			out = append(out, code)
-		case code == 0x01:
-			out = append(out, `"`+digits+`"`...)
-		case code == 0x1b:
-			uuid := digits[:8] + "-" + digits[8:12] + "-" + digits[12:16] + "-" + digits[16:20] + "-" + digits[20:]
-			out = append(out, `"`+uuid+`"`...)
-		case code == 0x1c:
-			out = append(out, "null"...)
-		case code >= 2 && int(code) < 2+len(packedNames):
-			out = append(out, `"`+packedNames[code-2]+`":`...)
-		default:
-			return nil, fmt.Errorf("a packed text has the code %d", code)
-		}
-		at += width
-		if len(out) > 0xFFFF {
-			return nil, errors.New("a packed text is too long")
-		}
-	}
-	if !bytes.Equal(pack(out), data) {
-		return nil, errors.New("a text is packed in another way")
-	}
-	return out, nil
-}
-
-// verifyRow checks a row proof, strandline/row@v1 (section 6). It says whether there is a row.
-func verifyRow(data []byte, q question, key value) (bool, error) {
-	proof, err := parseProof(data)
+// verifyRows checks a row proof for these keys, and no others. It says which of them have a row.
+func verifyRows(data []byte, q question, keys []value) ([]bool, error) {
+	file, err := parseProof(data)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	format := []byte("strandline/row@v1\n")
-	if !bytes.HasPrefix(proof.extra, format) {
-		return false, errors.New("not the proof of a row")
-	}
-	parts, rest := [][]byte{}, proof.extra[len(format):]
-	for len(rest) > 0 {
-		if len(rest) < 2 || len(rest) < 2+int(binary.BigEndian.Uint16(rest)) {
-			return false, errors.New("a part is cut off")
-		}
-		end := 2 + int(binary.BigEndian.Uint16(rest))
-		parts, rest = append(parts, rest[2:end]), rest[end:]
-	}
-	if len(parts) != 9 {
-		return false, errors.New("it has not nine parts")
-	}
-	signed, err := openCheckpoint(proof.checkpoint, q.keys, q.origin)
+	proof, err := parseRowProof(file.extra)
 	if err != nil {
-		return false, err
+		return nil, err
+	}
+	signed, err := openCheckpoint(file.checkpoint, q.keys, q.origin)
+	if err != nil {
+		return nil, err
 	}
 	if q.checkpoint != nil && *q.checkpoint != signed {
-		return false, errors.New("the checkpoint is not the expected one")
+		return nil, errors.New("the checkpoint is not the expected one")
 	}
-	l, err := leafAtPoint(parts, proof, signed, q)
+	stateRoot, found, err := stateOf(proof, keys)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	stateRoot, err := stateRootOf(parts, proof.index, l, q)
+	leaf, err := leafOf(proof, file.index, stateRoot, q)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return rowInState(parts, stateRoot, key)
+	return found, checkPoint(proof, file, leaf, signed, q)
 }
 
-// leafAtPoint is the leaf that ends a batch at the point that was asked for (rules 1 to 3).
-func leafAtPoint(parts [][]byte, proof proofFile, signed checkpoint, q question) (leaf, error) {
-	entry, err := unpack(parts[0])
+// stateOf is the state root that the keys' paths lead to, and which keys have a row (rules 2 and 3).
+func stateOf(proof rowProof, keys []value) (hash, []bool, error) {
+	description, err := proof.description.canonical()
 	if err != nil {
-		return leaf{}, err
+		return hash{}, nil, err
 	}
-	if err := verifyBatch([]shown{{proof.index, leafHash(entry)}}, signed.size, proof.hashes, signed.root); err != nil {
-		return leaf{}, err
+	fields, err := keyOf([]byte(description))
+	if err != nil {
+		return hash{}, nil, err
+	}
+	digests, distinct := []hash{}, map[hash]bool{}
+	for _, key := range keys {
+		digest, err := rowDigest(fields, fields, key)
+		if err != nil {
+			return hash{}, nil, err
+		}
+		digests, distinct[digest] = append(digests, digest), true
+	}
+	sorted := []hash{}
+	for digest := range distinct {
+		sorted = append(sorted, digest)
+	}
+	sort.Slice(sorted, func(a, b int) bool { return bytes.Compare(sorted[a][:], sorted[b][:]) < 0 })
+	if len(sorted) == 0 {
+		return hash{}, nil, errors.New("no key was asked for")
+	}
+	rows := map[hash]bool{}
+	root, err := proof.rows.hash(sorted, 0, rows)
+	if err != nil {
+		return hash{}, nil, err
+	}
+	found := []bool{}
+	for _, digest := range digests {
+		found = append(found, rows[digest])
+	}
+	described := sha256.Sum256([]byte(description))
+	return sha256.Sum256(append(append([]byte{4}, described[:]...), root[:]...)), found, nil
+}
+
+// leafOf is the entry of the leaf at the point, with all that the file leaves out (rules 4 and 5).
+func leafOf(proof rowProof, index int64, stateRoot hash, q question) ([]byte, error) {
+	state := value{kind: '"', text: hex.EncodeToString(stateRoot[:])}
+	proof.entry["state_root"] = state
+	text, err := proof.entry.canonical()
+	if err != nil {
+		return nil, err
+	}
+	e, err := parseEntry([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	if q.uuid != nil && *q.uuid != e.uuid {
+		return nil, errors.New("it is of another table")
+	}
+	if e.mainIndex == nil || *e.mainIndex > e.index || e.index > index {
+		return nil, errors.New("the map states a later leaf")
+	}
+	if len(proof.mapPath) > 256 {
+		return nil, errors.New("a path in the map has at most 256 hashes")
+	}
+	name := sha256.Sum256([]byte("strandline/table\n" + q.table))
+	root := climb(name, mapLeaf(name, sha256.Sum256([]byte(text))), proof.mapPath, 0)
+	proof.leaf["map_root"] = value{kind: '"', text: hex.EncodeToString(root[:])}
+	_, given := proof.leaf["table"]
+	if !given {
+		proof.leaf["table"] = value{kind: '"', text: q.table}
+		proof.leaf["table_uuid"] = value{kind: '"', text: e.uuid}
+		if !proof.leaf["state_root"].null() {
+			proof.leaf["state_root"] = state
+		}
+	} else if own := proof.leaf["state_root"]; proof.leaf["table"].text == q.table && proof.leaf["table_uuid"].text == e.uuid &&
+		(own.null() || own.text == state.text) {
+		return nil, errors.New("the leaf repeats what can be left out")
+	}
+	entry, err := proof.leaf.canonical()
+	return []byte(entry), err
+}
+
+// checkPoint checks that the leaf is in the log at the point that was asked for (rules 6 to 8).
+func checkPoint(proof rowProof, file proofFile, entry []byte, signed checkpoint, q question) error {
+	if err := verifyBatch([]shown{{file.index, leafHash(entry)}}, signed.size, file.hashes, signed.root); err != nil {
+		return err
 	}
 	l, err := parseLeaf(entry)
 	if err != nil {
-		return leaf{}, err
+		return err
 	}
-	isLast := proof.index+1 == signed.size
-	if l.mapRoot == "" {
-		return leaf{}, errors.New("the leaf does not end a batch")
-	}
-	if (len(parts[7]) > 0) != (q.timeMS != nil && !isLast) || (len(parts[7]) == 0 && len(parts[8]) > 0) {
-		return leaf{}, errors.New("the next leaf is shown, or is not")
+	isLast := file.index+1 == signed.size
+	if (proof.next != nil) != (q.timeMS != nil && !isLast) {
+		return errors.New("the next leaf is shown, or is not")
 	}
 	switch {
-	case q.index != nil && *q.index != proof.index:
-		return leaf{}, errors.New("it is for another index")
+	case q.index != nil && *q.index != file.index:
+		return errors.New("it is for another index")
 	case q.index == nil && q.timeMS == nil && (q.checkpoint == nil || !isLast):
-		return leaf{}, errors.New("it is not for the newest index")
+		return errors.New("it is not for the newest index")
 	case q.timeMS == nil:
-		return l, nil
+		return nil
 	case l.sequenced > *q.timeMS || (isLast && q.checkpoint == nil):
-		return leaf{}, errors.New("nothing shows that it is for that time")
+		return errors.New("nothing shows that it is for that time")
 	case isLast:
-		return l, nil
+		return nil
 	}
-	next, err := unpack(parts[7])
+	text, err := proof.next.canonical()
 	if err != nil {
-		return leaf{}, err
+		return err
 	}
-	path, err := splitHashes(parts[8])
-	if err != nil {
-		return leaf{}, err
+	at, depth := leafHash(entry), 0
+	for ; file.index>>depth&1 == 1 && depth < len(file.hashes); depth++ {
+		at = node(file.hashes[depth], at)
 	}
-	if err := verifyBatch([]shown{{proof.index + 1, leafHash(next)}}, signed.size, path, signed.root); err != nil {
-		return leaf{}, err
+	path := append(append([]hash{}, proof.nextPath...), at)
+	if depth < len(file.hashes) {
+		path = append(path, file.hashes[depth+1:]...)
 	}
-	after, err := parseLeaf(next)
+	if err := verifyBatch([]shown{{file.index + 1, leafHash([]byte(text))}}, signed.size, path, signed.root); err != nil {
+		return err
+	}
+	after, err := parseLeaf([]byte(text))
 	if err == nil && after.sequenced <= *q.timeMS {
 		err = errors.New("a later leaf was sequenced by that time")
 	}
-	return l, err
-}
-
-// stateRootOf is the table's state root in the map of tables (rule 4).
-func stateRootOf(parts [][]byte, index int64, l leaf, q question) (hash, error) {
-	text, err := unpack(parts[1])
-	if err != nil {
-		return hash{}, err
-	}
-	siblings, err := splitHashes(parts[2])
-	if err != nil {
-		return hash{}, err
-	}
-	var root, stateRoot hash
-	hex.Decode(root[:], []byte(l.mapRoot))
-	name := sha256.Sum256([]byte("strandline/table\n" + q.table))
-	if err := verifyMap(name, text, siblings, nil, root); err != nil {
-		return hash{}, err
-	}
-	e, err := parseEntry(text)
-	if err != nil {
-		return hash{}, err
-	}
-	if q.uuid != nil && *q.uuid != e.uuid {
-		return hash{}, errors.New("it is of another table")
-	}
-	if e.mainIndex == nil || *e.mainIndex > e.index || e.index > index || e.state == "" {
-		return hash{}, errors.New("the map has no state of the table, or one of a later leaf")
-	}
-	hex.Decode(stateRoot[:], []byte(e.state))
-	return stateRoot, nil
-}
-
-// rowInState checks the key's path in the state map, and the row (rules 5 to 7).
-func rowInState(parts [][]byte, stateRoot hash, key value) (bool, error) {
-	fields, err := keyOf(parts[3])
-	if err != nil {
-		return false, err
-	}
-	at, err := rowDigest(fields, fields, key)
-	if err != nil {
-		return false, err
-	}
-	siblings, err := splitHashes(parts[5])
-	if err != nil {
-		return false, err
-	}
-	var salted []byte
-	var another *other
-	switch kind := parts[4]; {
-	case len(kind) == 65 && kind[0] == 'P':
-		salted = kind[1:]
-	case len(kind) == 65 && kind[0] == 'A':
-		another = &other{hash(kind[1:33]), hash(kind[33:])}
-	case len(kind) != 1 || kind[0] != 'A':
-		return false, errors.New("it says neither that there is a row nor that there is none")
-	}
-	root, err := mapRootOf(at, salted, siblings, another)
-	if err != nil {
-		return false, err
-	}
-	description := sha256.Sum256(parts[3])
-	if sha256.Sum256(append(append([]byte{4}, description[:]...), root[:]...)) != stateRoot {
-		return false, errors.New("the path leads to another state root")
-	}
-	if len(parts[6]) > 0 && (salted == nil || sha256.Sum256(parts[6]) != hash(salted[32:])) {
-		return false, errors.New("the row is not that of the key")
-	}
-	return salted != nil, nil
-}
-
-// mapRootOf is the root that a path leads to.
-func mapRootOf(key hash, salted []byte, siblings []hash, another *other) (hash, error) {
-	var at hash
-	if salted != nil {
-		at = mapLeaf(key, sha256.Sum256(salted))
-	} else if another != nil {
-		at = mapLeaf(another.key, another.value)
-	}
-	if len(siblings) > 256 {
-		return at, errors.New("a path in the map has at most 256 hashes")
-	}
-	for depth := len(siblings) - 1; depth >= 0; depth-- {
-		left, right := at, siblings[depth]
-		if bit(key, depth) == 1 {
-			left, right = right, left
-		}
-		at = sha256.Sum256(append(append([]byte{3}, left[:]...), right[:]...))
-	}
-	return at, verifyMap(key, salted, siblings, another, at)
+	return err
 }
 
 // keyOf reads the key's columns from the description of a state map.
@@ -329,15 +258,4 @@ func pairs(list value) ([]field, error) {
 		return nil, errors.New("ids do not ascend")
 	}
 	return fields, nil
-}
-
-func splitHashes(data []byte) ([]hash, error) {
-	if len(data)%32 != 0 {
-		return nil, errors.New("a path is not a list of hashes")
-	}
-	var hashes []hash
-	for at := 0; at < len(data); at += 32 {
-		hashes = append(hashes, hash(data[at:at+32]))
-	}
-	return hashes, nil
 }

@@ -82,6 +82,7 @@ GOOD: list[tuple[str, bytes, list[dict[str, Any]]]] = [
 ]  # fmt: skip
 
 BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
+    ("a.jsonl", b'{"a":1}\nnull\n', {}, {"line": 2}, "null, not an object"),
     ("a.exe", b"", {}, {}, "known format"),
     ("csv", b"", {}, {}, "known format"),
     ("a.gz", b"", {}, {}, "known format"),
@@ -126,7 +127,7 @@ BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
     ("a.csv", b"a,b\n1,2\n3\n", {}, {"row": 3}, "Expected 2 columns, got 1"),
     ("a.csv", b"a,b\n1,2,3\n", {}, {"row": 2}, "Expected 2 columns, got 3"),
     ("a.csv", b'a,b\n1,"2\n3,4\n', {}, {}, "never closed"),
-    ("a.csv", b"a,b\n1,\xff\n", {}, {"row": 2, "column": "#2"}, "UTF8"),
+    ("a.csv", b"a,b\n1,\xff\n", {}, {"row": 2, "column": "#2"}, "UTF-8"),
     ("a.csv", b"a,b\n" + b"x" * 99 + b",1\n", {"row_bytes": 50}, {}, "longer than 50"),
     ("a.csv", b"a,b,c\n1,2,3\n", {"columns": 2}, {"row": 1}, "3 columns"),
     ("a.csv", b"n\n1\n12345678901234567890123\n", {}, {"row": 3, "column": "n"}, "beyond 64 bits"),
