@@ -60,10 +60,6 @@ def _with_children(pids: set[int]) -> list[int]:
     return [*pids, *(child for pid in pids for child in _children(pid))]
 
 
-def _with_children(pids: set[int]) -> list[int]:
-    return [*pids, *(child for pid in pids for child in _children(pid))]
-
-
 def _children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -101,10 +97,6 @@ def test_good_callers_are_answered_while_the_hostile_set_runs(
     results: dict[str, Any] = {}
     failures: list[BaseException] = []
     processes, served = Processes(cloud), 0
-
-    def send(caller: Api, *request: Any, **body: Any) -> tuple[int, str]:
-        answer = caller(*request, **body)
-        return answer.status_code, answer.text
 
     def send(caller: Api, *request: Any, **body: Any) -> tuple[int, str]:
         answer = caller(*request, **body)
