@@ -13,6 +13,7 @@ import httpx
 
 from bench.body_reader import body_reader_figures
 from bench.harness import Figure, p50, suite
+from bench.hostile_load import hostile_load_figures
 from infra.local.cloud import EmbeddedCloud
 from strandline.client import Client
 
@@ -49,6 +50,7 @@ def api(quick: bool) -> Iterator[Figure]:
         cloud.wait_until_idle()
         headers = {"Authorization": f"Bearer {token}"}
         yield _warm(endpoint, headers, 50 if quick else 300)
+        yield from hostile_load_figures(cloud, TABLE, 40 if quick else 300)
         yield from _concurrent(endpoint, headers, 5.0 if quick else 60.0)
 
 

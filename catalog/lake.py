@@ -80,7 +80,7 @@ from catalog.timeline import (
 )
 
 if TYPE_CHECKING:
-    from catalog.query import Queries
+    from catalog.query import Queries, SparkQueries
     from catalog.vectors import Vectors
 
 logger = logging.getLogger(__name__)
@@ -282,8 +282,6 @@ class Lake:
         from catalog.query import (
             EstimateHistory,
             Queries,  # an extra that most functions are deployed without
-            SparkJobRuns,
-            SparkQueries,
         )
 
         bucket = self.settings.bucket
@@ -292,11 +290,17 @@ class Lake:
             lambda: self.timeline,
             self.attestations,
             history=EstimateHistory(self.s3, bucket),
-            spark_queries=SparkQueries(
-                self.s3, bucket, cache(lambda: SparkJobRuns(self.client("emr-serverless"), self.settings))
-            ),
+            spark_queries=self.spark_queries,
             ranking=lambda: self.vectors.ranking,
         )
+
+    @cached_property
+    def spark_queries(self) -> SparkQueries:
+        """The queries that run as jobs on Spark. Without the engine."""
+        from catalog.query import SparkJobRuns, SparkQueries
+
+        runs = cache(lambda: SparkJobRuns(self.client("emr-serverless"), self.settings))
+        return SparkQueries(self.s3, self.settings.bucket, runs)
 
     def clean_up_transactions(self, swept: SequencerResult, now_ms: int) -> None:
         """After a sweep: completes the transactions of crashed writers, and deletes records older than a day.

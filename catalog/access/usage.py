@@ -1,7 +1,8 @@
 """What each caller has used, counted where all instances of the function see it, and the limits on it.
 
 One DynamoDB item per caller and clock hour has every counter. So one UpdateItem both counts a request and returns what
-the caller has used; a query sends a second one when it ends. Items expire by themselves.
+the caller has used; a query sends a second one when it ends. A job on Spark is counted by its estimate, and settled by
+what it used. Items expire by themselves.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from catalog.core.settings import Settings
 log = logging.getLogger(__name__)
 
 HOUR_S, MINUTE_S = 3600, 60
+_LOST = "ConditionalCheckFailedException"
 LEASE_S = 30
 """Longer than a function may run: after that, a query that did not end its lease has died."""
 
@@ -60,6 +62,21 @@ class Usage:
     query_seconds: float = 0.0
     scanned_bytes: int = 0
     spark_vcpu_hours: float = 0.0
+    reserved: tuple[Reservation, ...] = ()
+    """Of Spark jobs whose use is not known yet: part of `spark_vcpu_hours` by their estimates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A Spark job of a caller, counted by its estimate until it is settled. `hour`: that of the item which has it."""
+
+    query_id: str
+    vcpu_ms: int
+    hour: int
+
+    @property
+    def member(self) -> str:
+        return f"{self.query_id}={self.vcpu_ms}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,8 @@ class Measured:
 
     scanned_bytes: int = 0
     spark_vcpu_seconds: float = 0.0
+    """By estimate, of the job that the query became."""
+    spark_query_id: str | None = None
 
 
 def limits_by_role(settings: Settings) -> dict[str, CallerLimits]:
@@ -129,11 +148,43 @@ class UsageMeter:
             used = {
                 ":ms": {"N": str(max(0, round((self._clock() - began) * 1000)))},
                 ":bytes": {"N": str(measured.scanned_bytes)},
-                ":vcpu": {"N": str(round(measured.spark_vcpu_seconds * 1000))},
                 ":lease": lease,
             }
             # In the item in which it began, where its lease is.
-            self._update(caller, began, "ADD query_ms :ms, scanned :bytes, vcpu_ms :vcpu DELETE leases :lease", used)
+            self._update(caller, began, "ADD query_ms :ms, scanned :bytes DELETE leases :lease", used)
+            if measured.spark_query_id is not None:
+                vcpu_ms = round(measured.spark_vcpu_seconds * 1000)
+                self._reserve(caller, Reservation(measured.spark_query_id, vcpu_ms, int(began) // HOUR_S))
+
+    def settle(self, caller: Caller, used: Callable[[str], float | None]) -> Usage:
+        """Counts each of the caller's Spark jobs by what it used in place of its estimate, once that is known, and
+        returns the caller's usage. `used`: a query's id -> its vCPU-hours, or None.
+
+        Jobs of this hour and of the one before: none runs longer than an hour. A job that used more than its estimate
+        is counted in the present hour for what exceeds it. One request for each hour, and one or two for each job.
+        """
+        now = self._clock()
+        usage, before = (self._update(caller, then, "", {}) for then in (now, now - HOUR_S))
+        for run in (*usage.reserved, *before.reserved):
+            hours = used(run.query_id)
+            if hours is None or not self._release(caller, run):
+                continue  # not known yet, or settled by another instance
+            difference = round(hours * HOUR_S * 1000) - run.vcpu_ms
+            if run.hour == int(now) // HOUR_S or difference > 0:
+                self._update(caller, now, "ADD vcpu_ms :vcpu", {":vcpu": {"N": str(difference)}})
+        return self._update(caller, now, "", {})
+
+    def _reserve(self, caller: Caller, run: Reservation) -> None:
+        """Counts a Spark job by its estimate. Once: a request that is repeated gets the same job."""
+        values = {":vcpu": {"N": str(run.vcpu_ms)}, ":run": {"SS": [run.member]}, ":member": {"S": run.member}}
+        condition = {"ConditionExpression": "NOT contains(runs, :member)"}
+        self._send(caller, run.hour, "ADD vcpu_ms :vcpu, runs :run", values, {}, **condition)
+
+    def _release(self, caller: Caller, run: Reservation) -> bool:
+        """Removes a reservation; False if it is gone already, so that each is settled once."""
+        values = {":run": {"SS": [run.member]}, ":member": {"S": run.member}}
+        condition = {"ConditionExpression": "contains(runs, :member)"}
+        return self._send(caller, run.hour, "DELETE runs :run", values, {}, **condition) is not None
 
     def spark_is_used_up(self, caller: Caller, usage: Usage) -> Excess | None:
         limit = self.limits(caller).spark_vcpu_hours
@@ -163,17 +214,8 @@ class UsageMeter:
     def _update(self, caller: Caller, now: float, expression: str, values: Mapping[str, Any]) -> Usage:
         hour, minute = divmod(int(now), HOUR_S)
         names = {"#minute": f"m{minute // MINUTE_S}"} if "#minute" in expression else {}
-        try:
-            item = self._dynamodb.update_item(
-                TableName=self._table,
-                Key={"caller": {"S": f"{sha256(caller.subject.encode()).hexdigest()}.{hour}"}},
-                UpdateExpression=f"SET expires = :expires {expression}",
-                ExpressionAttributeValues={":expires": {"N": str((hour + 2) * HOUR_S)}, **values},
-                ReturnValues="ALL_NEW",
-                **({"ExpressionAttributeNames": names} if names else {}),
-            )["Attributes"]
-        except (ClientError, BotoCoreError) as error:
-            log.warning("usage not counted", extra={"reason": str(error)})
+        item = self._send(caller, hour, expression, values, names)
+        if item is None:
             return Usage()
         alive = [lease for lease in item.get("leases", {}).get("SS", ()) if int(lease.partition(".")[0]) > now * 1000]
         return Usage(
@@ -182,7 +224,40 @@ class UsageMeter:
             query_seconds=_number(item, "query_ms") / 1000,
             scanned_bytes=_number(item, "scanned"),
             spark_vcpu_hours=_number(item, "vcpu_ms") / 1000 / HOUR_S,
+            reserved=tuple(_reservations(item, hour)),
         )
+
+    def _send(
+        self,
+        caller: Caller,
+        hour: int,
+        expression: str,
+        values: Mapping[str, Any],
+        names: Mapping[str, str],
+        **condition: str,
+    ) -> dict[str, Any] | None:
+        """One UpdateItem, and the item after it; None if DynamoDB does not respond, or the condition does not hold."""
+        try:
+            attributes: dict[str, Any] = self._dynamodb.update_item(
+                TableName=self._table,
+                Key={"caller": {"S": f"{sha256(caller.subject.encode()).hexdigest()}.{hour}"}},
+                UpdateExpression=f"SET expires = :expires {expression}".strip(),
+                ExpressionAttributeValues={":expires": {"N": str((hour + 2) * HOUR_S)}, **values},
+                ReturnValues="ALL_NEW",
+                **({"ExpressionAttributeNames": names} if names else {}),
+                **condition,
+            )["Attributes"]
+        except (ClientError, BotoCoreError) as error:
+            if not condition or getattr(error, "response", {}).get("Error", {}).get("Code") != _LOST:
+                log.warning("usage not counted", extra={"reason": str(error)})
+            return None
+        return attributes
+
+
+def _reservations(item: Mapping[str, Any], hour: int) -> Iterator[Reservation]:
+    for member in item.get("runs", {}).get("SS", ()):
+        query_id, _, vcpu_ms = member.rpartition("=")
+        yield Reservation(query_id, int(vcpu_ms), hour)
 
 
 def _number(item: Mapping[str, Any], name: str) -> int:

@@ -11,6 +11,8 @@ _HEADER = struct.Struct("!cQ")
 _PIECE = 1 << 20
 ENDED_OUT_OF_MEMORY = 77
 """The exit status of a worker that could not allocate: what it holds after that is not to be trusted."""
+ENDED_BY_PANIC = 78
+"""The exit status of a worker whose native code gave up: a crash by another name."""
 
 
 class Kind(bytes, Enum):

@@ -6,6 +6,7 @@ The engines are imported on first use; in an image without them the response is 
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,6 +26,8 @@ from functions.api.tables import authorize
 
 if TYPE_CHECKING:
     from catalog.query import Answer, QueryStatus, QueryWorkers
+
+log = logging.getLogger(__name__)
 
 QueryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Page = Annotated[str | None, Query(max_length=4096, description="`next` of the page before")]
@@ -65,7 +68,9 @@ def run_query(query: QueryIn) -> Response[Any]:
             measured.scanned_bytes = result.receipt.bytes
             check_sendable(result.schema)
             return send_rows(result.table(), more=False, receipt=result.receipt.as_dict())
-        measured.spark_vcpu_seconds = SPARK_VCPUS * (SPARK_START_S + result.estimate["seconds"].get("spark", 0.0))
+        if result.status == "running":  # not one that a repeated request found ended
+            measured.spark_vcpu_seconds = SPARK_VCPUS * (SPARK_START_S + result.estimate["seconds"].get("spark", 0.0))
+            measured.spark_query_id = result.id
         if result.status == "running" and query.wait:
             result = lake().queries.wait(result.id, query.wait, caller())
     return _rows(result.id, None) if result.status == "done" else _status(result, 202)
@@ -82,6 +87,8 @@ def read_query(
         if page is not None and rows:
             return _rows(id, page)
         query = lake().queries.status(id, caller())
+        if query.status != "running" and (meter := usage_meter()) is not None:
+            meter.settle(caller(), _vcpu_hours)
         if not rows:
             return _status(query, 200)
         return _status(query, 202) if query.status == "running" else _rows(id, None)
@@ -104,11 +111,21 @@ def _metered(engine: str) -> Iterator[tuple[str, Measured]]:
         yield engine, Measured()
         return
     with meter.query(caller()) as (excess, usage, measured):
+        if engine == "spark" or meter.spark_is_used_up(caller(), usage):
+            usage = meter.settle(caller(), _vcpu_hours)  # by what its jobs used, as far as that is known
         used_up = meter.spark_is_used_up(caller(), usage)
         excess = excess or (used_up if engine == "spark" else None)
         if excess is not None:
             raise limit_refusal(excess)
         yield "lambda" if used_up and engine == "auto" else engine, measured
+
+
+def _vcpu_hours(query_id: str) -> float | None:
+    try:
+        return lake().spark_queries.vcpu_hours(query_id)
+    except LakeError as error:  # EMR or S3 does not respond: the estimate counts
+        log.warning("job not settled", extra={"reason": error.message, "query": query_id})
+        return None
 
 
 def _ask(sql: str, **options: Any) -> Answer | QueryStatus:

@@ -147,7 +147,7 @@ def _to_json(rows: pa.Table, page: dict[str, Any]) -> bytes:
     """The page with its rows. As Python objects rows are many times larger, so only some are that at a time."""
     body = bytearray(json.dumps(page, separators=(",", ":")).encode()[:-1] + b',"rows":[')
     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
-        for row in batch.to_pylist():
+        for row in _python(batch):
             body += json.dumps(plain(row), separators=(",", ":")).encode() + b","
         if len(body) > MAX_JSON_BYTES:
             raise Invalid(
@@ -157,6 +157,18 @@ def _to_json(rows: pa.Table, page: dict[str, Any]) -> bytes:
     if body.endswith(b","):
         del body[-1]
     return bytes(body + b"]}")
+
+
+def _python(values: pa.RecordBatch | pa.Array) -> list[Any]:
+    """The values as Python's. Invalid for those that it has no type for: times beyond the year 9999, nanoseconds."""
+    try:
+        objects: list[Any] = values.to_pylist()
+        return objects
+    except (OverflowError, ValueError) as error:
+        raise Invalid(
+            f"the result has a value that cannot be written in this format ({error}): cast it to text, or ask for "
+            f"Arrow with Accept: {ARROW}"
+        ) from None
 
 
 def _to_arrow(rows: pa.Table) -> bytes:
@@ -182,7 +194,7 @@ def _to_csv(rows: pa.Table) -> bytes:
     writer.writerow(rows.column_names)
     # By position: two columns may have the same name.
     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        for row in zip(*map(_python, batch.columns), strict=True):
             writer.writerow([_cell(plain(value)) for value in row])
     return sink.getvalue().encode()
 

@@ -65,6 +65,8 @@ def test_a_job_writes_a_table(cloud: Cloud, iceberg: Catalog, namespace: str) ->
     assert (job["state"], job["stateDetails"]) == ("SUCCESS", ""), cloud.runner.output(run)[1]
     assert cloud.runner.history(run) == ["SUBMITTED", "PENDING", "SCHEDULED", "RUNNING", "SUCCESS"]
     assert job["createdAt"] <= job["startedAt"] < job["endedAt"]
+    assert job["billedResourceUtilization"]["vCPUHour"] >= job["totalResourceUtilization"]["vCPUHour"] >= 0
+    assert job["billedResourceUtilization"]["vCPUHour"] >= 0.13  # a driver and an executor, for a minute at least
     assert cloud.emr.get_application(applicationId=cloud.application)["application"]["state"] == "STARTED"
 
     rows = iceberg.load_table(f"{namespace}.rows").scan().to_arrow().to_pylist()

@@ -52,6 +52,17 @@ class SparkJobRuns:
             job_run = self._emr.get_job_run(applicationId=self._application, jobRunId=job_run_id)["jobRun"]
         return str(job_run["state"]), str(job_run.get("stateDetails", ""))
 
+    def vcpu_hours(self, job_run_id: str) -> float | None:
+        """What the run was billed for, once EMR says so: that may be a while after it has ended. None until then."""
+        with translate_aws_errors(f"job run {job_run_id}"):
+            job_run = self._emr.get_job_run(applicationId=self._application, jobRunId=job_run_id)["jobRun"]
+        if job_run["state"] not in ENDED:
+            return None
+        billed = job_run.get("billedResourceUtilization") or {}
+        total = job_run.get("totalResourceUtilization") or {}
+        hours = billed.get("vCPUHour", total.get("vCPUHour"))
+        return None if hours is None else float(hours)
+
     def cancel(self, job_run_id: str) -> None:
         """Cancels the run. No error if it has already ended."""
         with translate_aws_errors(f"job run {job_run_id}"):

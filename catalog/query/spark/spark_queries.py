@@ -124,6 +124,15 @@ class SparkQueries:
             self._runs().cancel(run)
         records.delete_result()
 
+    def vcpu_hours(self, query_id: str) -> float | None:
+        """What the query's job run used; None while that is not known. Zero for a query that is no longer kept, or was
+        cancelled before it had a run. Two requests, or three."""
+        records = self._records(query_id)
+        run = records.run()
+        if run is None:
+            return 0.0 if records.cancelled() or records.record() is None else None
+        return self._runs().vcpu_hours(run)
+
     def record(self, query_id: str, caller: IdentifiedCaller | None) -> QueryRecord:
         return self._visible(query_id, caller)[1]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from catalog.core.errors import Internal, Invalid, LakeError
 from catalog.core.logs import correlation
 from catalog.core.process_limits import limit_processor_time, limit_resources
-from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
+from catalog.core.worker_channel import ENDED_BY_PANIC, ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
 from catalog.query.run.engine import warm_up
 from catalog.query.run.queries import Queries
 from catalog.query.run.results import Answer
@@ -97,6 +97,11 @@ class Worker:
             logger.exception("a query failed by a defect", exc_info=error)
             hidden = Internal("the query failed by a defect of the lake: its operator finds the reason in the logs")
             self._channel.send(Kind.ERROR, encode_error(hidden))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a panic of native code, which is no Exception: a crash, with the stack unwound
+            logger.exception("a query ended its worker")
+            os._exit(ENDED_BY_PANIC)
 
     def _answer(self, request: QueryRequest) -> None:
         limits = request.limits

@@ -188,7 +188,11 @@ class JobRunner:
             if state in _FINAL_STATES:
                 job.ended_at = now
                 if started := getattr(job, "started_at", None):
-                    job.total_execution_duration_seconds = round((now - started).total_seconds())
+                    seconds = (now - started).total_seconds()
+                    job.total_execution_duration_seconds = round(seconds)
+                    job.total_resource_utilization = _utilization(run, seconds)
+                    # Billed: a minute at least for each worker.
+                    job.billed_resource_utilization = _utilization(run, max(seconds, 60.0))
                 self._put_state_event(run)
 
     def _put_state_event(self, run: _Run) -> None:
@@ -208,6 +212,12 @@ class JobRunner:
         }
         with suppress(ClientError, BotoCoreError):
             self._endpoint.client("events", "emr-serverless").put_events(Entries=[entry])
+
+
+def _utilization(run: _Run, seconds: float) -> dict[str, float]:
+    """AWS: hours of all workers' vCPUs, memory and storage. Here all workers that the run may have count, all along."""
+    hours = seconds / 3600
+    return {"vCPUHour": round(run.vcpus * hours, 3), "memoryGBHour": 0.0, "storageGBHour": 0.0}
 
 
 class _Run:

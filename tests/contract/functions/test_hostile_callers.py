@@ -104,6 +104,18 @@ class TestRows:
         assert answer.status in (200, 400, 404), answer.body
 
 
+class TestTimes:
+    @pytest.mark.parametrize("value", [1 << 62, -(1 << 62), 253_402_300_800_000_000])
+    def test_a_time_that_python_cannot_hold_is_no_error_of_ours(self, api: Function, value: int) -> None:
+        name = f"silver.t{uuid4().hex[:10]}"
+        api("POST", "/tables", {"name": name, "columns": {"at": "timestamp"}})
+        rows, sink = pa.table({"at": pa.array([0, value], pa.timestamp("us"))}), io.BytesIO()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        answer = api("POST", f"/tables/{name}/rows", sink.getvalue(), media_type=ARROW)
+        assert answer.status == 400 and "years 1 to 9999" in answer.body["detail"], answer.body
+
+
 class TestEntries:
     PATH = "/timeline/tile/entries/000.p/1"
 

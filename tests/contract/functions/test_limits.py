@@ -118,10 +118,48 @@ def test_seconds_and_bytes_are_counted_for_the_hour(instance: Callable[[], Usage
 def test_spark_has_a_budget_of_its_own(instance: Callable[[], UsageMeter], clock: Clock) -> None:
     with instance().query(READER) as (_, usage, measured):
         assert instance().spark_is_used_up(READER, usage) is None
-        measured.spark_vcpu_seconds = 16 * 225
+        measured.spark_vcpu_seconds, measured.spark_query_id = 16 * 225, "q1"
     with instance().query(READER) as (excess, usage, _):
         used_up = instance().spark_is_used_up(READER, usage)
         assert excess is None and used_up is not None and "1 vCPU-hours on Spark" in used_up.reason
+
+
+def reserve(meter: UsageMeter, query_id: str, vcpu_seconds: float) -> None:
+    with meter.query(READER) as (_, _, measured):
+        measured.spark_vcpu_seconds, measured.spark_query_id = vcpu_seconds, query_id
+
+
+def test_a_job_is_settled_by_what_it_used_and_once(instance: Callable[[], UsageMeter], clock: Clock) -> None:
+    reserve(instance(), "q1", 3600)
+    reserve(instance(), "q1", 3600)  # the request again, for the same job
+    assert instance().settle(READER, lambda _: None).spark_vcpu_hours == 1.0  # not known yet: by the estimate
+    assert instance().settle(READER, {"q1": 0.25}.get).spark_vcpu_hours == 0.25
+    assert instance().settle(READER, {"q1": 9.0}.get).spark_vcpu_hours == 0.25
+    reserve(instance(), "q2", 36)
+    usage = instance().settle(READER, {"q2": 1.5}.get)
+    assert usage.spark_vcpu_hours == 1.75 and usage.reserved == ()
+    assert instance().spark_is_used_up(READER, usage) is not None
+    assert instance().settle(OTHER, {"q2": 1.5}.get).spark_vcpu_hours == 0
+
+
+@pytest.mark.parametrize(("used", "counted"), [(2.0, 1.99), (0.001, 0.0)])
+def test_what_a_job_of_the_hour_before_used_beyond_its_estimate_counts_now(
+    instance: Callable[[], UsageMeter], clock: Clock, used: float, counted: float
+) -> None:
+    reserve(instance(), "q1", 36)
+    clock.now += HOUR_S
+    assert round(instance().settle(READER, {"q1": used}.get).spark_vcpu_hours, 6) == counted
+    assert round(instance().settle(READER, {"q1": used}.get).spark_vcpu_hours, 6) == counted
+
+
+def test_two_instances_settle_a_job_once(instance: Callable[[], UsageMeter], clock: Clock) -> None:
+    reserve(instance(), "q1", 3600)
+
+    def used(query_id: str) -> float:
+        instance().settle(READER, {query_id: 0.5}.get)  # another one, between the look at the job and its release
+        return 0.5
+
+    assert instance().settle(READER, used).spark_vcpu_hours == 0.5
 
 
 def test_without_the_counters_requests_are_served(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,9 @@ class Api:
         if self._token is not None:
             sent.setdefault("Authorization", f"Bearer {self._token}")
         answer = self._http.request(method, self._endpoint + path, headers=sent, **rest)
-        if answer.status_code not in (401, 403) or answer.headers["content-type"] == PROBLEM:  # not the gateway's own
+        if (
+            answer.status_code not in (401, 403, 413) or answer.headers["content-type"] == PROBLEM
+        ):  # not the gateway's own
             assert answer.headers["x-request-id"] and answer.headers["x-correlation-id"]
         if answer.status_code >= 400 and answer.headers["content-type"] == PROBLEM:
             said = answer.json()
