@@ -40,7 +40,7 @@ _PART_SCHEMA = pa.schema(_COLUMNS)
 _SETTINGS = {
     # Otherwise Spark replaces `${env:…}` in the statement by the driver's variables, which include credentials.
     "spark.sql.variable.substitute": "false",
-    "spark.sql.caseSensitive": "true",  # as in DataFusion
+    "spark.sql.caseSensitive": "false",  # as in DuckDB
     "spark.sql.iceberg.aggregate-push-down.enabled": "false",  # bounds exclude NaN, max() does not
     "spark.sql.cteRecursionLevelLimit": "-1",  # no limit of 100 recursions
 }
@@ -150,7 +150,7 @@ def _sliced(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns with the names and types that the planner computed, which are DataFusion's."""
+    """The columns with the names and types that the planner computed, which are DuckDB's."""
     stored = _stored_schema(schema)
     columns = [_cast(batch.column(number), field.type) for number, field in enumerate(stored)]
     return pa.RecordBatch.from_arrays(columns, schema=stored)
@@ -160,7 +160,7 @@ def _cast(column: Any, kind: Any) -> Any:
     if column.type == kind:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_decimal(kind) and column.type.scale > kind.scale:
-        column = pc.round(column, ndigits=kind.scale, round_mode="towards_zero")  # as DataFusion does
+        column = pc.round(column, ndigits=kind.scale, round_mode="half_towards_infinity")  # as DuckDB does
     if pa.types.is_timestamp(column.type) and pa.types.is_timestamp(kind) and column.type.tz and not kind.tz:
         column = column.cast(pa.timestamp(column.type.unit))  # the session's zone is UTC
     return column.cast(kind, safe=not pa.types.is_date(kind))

@@ -46,7 +46,7 @@ def run_query(query: QueryIn) -> Response[Any]:
     and why.
     """
     caller().require_role("run queries")
-    with _engine("datafusion", "queries"), _metered(query.engine) as (engine, measured):
+    with _engine("duckdb", "queries"), _metered(query.engine) as (engine, measured):
         from catalog.query import Answer, EngineLimits, default_memory_budget
 
         idempotent = current_request().idempotent()
@@ -78,7 +78,7 @@ def read_query(
     rows: Annotated[bool, Query(description="false: only the status of the query")] = True,
 ) -> Response[Any]:
     """The rows of a query that became a job, page by page; 202 while it runs, its error if it failed."""
-    with _engine("datafusion", "queries"):
+    with _engine("duckdb", "queries"):
         if page is not None and rows:
             return _rows(id, page)
         query = lake().queries.status(id, caller())
@@ -90,7 +90,7 @@ def read_query(
 @serve("DELETE /queries/{id}", {204: {}}, problems=(403, 409), tag="query")
 def cancel_query(id: QueryId) -> Response[Any]:
     """Stop a query that became a job, and delete its rows. Idempotent."""
-    with _engine("datafusion", "queries"):
+    with _engine("duckdb", "queries"):
         lake().queries.cancel(id, caller())
     return respond(None, 204)
 

@@ -1,4 +1,4 @@
-"""The same SQL on Spark and in DataFusion gives the same rows: TPC-H, random statements, and every trap once met."""
+"""The same SQL on Spark and in DuckDB gives the same rows: TPC-H, random statements, and every trap once met."""
 
 from __future__ import annotations
 
@@ -83,13 +83,16 @@ ORDERED = (
     "select id, n / 3, -n / 2, id / 2 * 2, (n + 7) / (id + 1) from q.t order by id",
     "select id, metres / 2, metres / n, n / metres, 1.0 / (id - 3) from q.t where id <> 4 or n <> 0 order by id",
     "select sum(n) / count(n), avg(n), sum(id) / 7, avg(price), sum(price), max(n) / 2 from q.t",
-    "select id, n % 3, -n % 4, abs(n), n * 1000000000 from q.t order by id",
-    "select 2147483647 + 1 as a, 7 / 2 as b, 7 / 2.0 as c, 0.1 + 0.2 as d, 1e3 as e, -5 / 2 as f, 9000000000 / 7 as g",
+    "select id, n % 3, -n % 4, abs(n), n * 100000000, id // 3, -id // 2 from q.t order by id",
+    "select id, n / 0, metres / 0, id / (n - n), 1 / metres from q.t order by id",
+    "select sum(big), avg(big), sum(n) * 2 from (select 9223372036854775807 as big, n from q.t)",
+    "select 2147483647 + id as a, 7 / 2 as b, 7 / 2.0 as c, 0.1 + 0.2 as d, 1e3 as e,"
+    " -5 / 2 as f, 9000000000 / 7 as g, 2 ^ 3 as h from q.t order by id",
     "select n, metres from q.t order by n, id",
     "select n, metres from q.t order by n desc, id limit 4",
     "select id from q.t order by metres desc, id",
     "select id from q.t order by metres asc nulls first, id limit 5 offset 2",
-    "select count(*) from q.t where at >= timestamp '2026-02-01 00:00:00' and seen < timestamptz '2026-03-01'",
+    "select count(*) from q.t where \"at\" >= timestamp '2026-02-01 00:00:00' and seen < timestamptz '2026-03-01'",
     "select count(*) from q.t where day between '2026-01-15' and date '2026-03-02'",
     "select * from q.t where id in (1, 3, 5) order by id desc",
     "select bool_and(high), bool_or(high), stddev(n), var_pop(n), corr(n, id), count(distinct station) from q.t",
@@ -104,21 +107,21 @@ UNORDERED = (
     "select id, avg(metres) over (order by id rows between 2 preceding and 1 following) from q.t where id < 9",
     "select id, ntile(3) over (order by id), rank() over (order by high), dense_rank() over (order by high) from q.t",
     "select id, day + interval '1' month, day - interval '90' day, day + interval '1 year 2 months' from q.t",
-    "select id, day + 3, day - 1, day - date '2026-01-01', at + interval '90 minutes' from q.t",
+    "select id, day + 3, day - 1, day - date '2026-01-01', \"at\" + interval '90 minutes' from q.t",
     "select id, extract(year from day), extract(dow from day), extract(week from day), extract(doy from day),"
-    " extract(second from at), date_part('hour', at), extract(quarter from seen) from q.t",
-    "select id, date_trunc('month', day), date_trunc('week', at), date_trunc('hour', seen) from q.t",
+    ' extract(second from "at"), date_part(\'hour\', "at"), extract(quarter from seen) from q.t',
+    "select id, date_trunc('month', day), date_trunc('week', \"at\"), date_trunc('hour', seen) from q.t",
     "select id, concat(station, '-', \"Sea\"), station || '!', concat_ws('/', station, \"Sea\", 'x') from q.t",
-    "select id, substr(station, 0, 3), substr(station, -1, 4), substring(station from 2 for 2),"
-    " substr(station, 3), substr(station, n) from q.t",
+    "select id, substring(station from 2 for 2), substr(station, 3), substr(station, id + 1) from q.t",
     "select id, left(station, 2), left(station, -2), right(station, 2), right(station, -1), left(station, n) from q.t",
     "select id, upper(station), lower(station), length(station), trim(both 'B' from station),"
     " reverse(station), repeat(station, 2), replace(station, 'e', 'EE'), strpos(station, 'e'),"
-    " split_part(station, 'e', 2), lpad(station, 8, '*-'), rpad(station, 3) from q.t",
+    " split_part(station, 'e', 2), lpad(station, 8, '*-'), rpad(station, 3, ' ') from q.t",
     "select id from q.t where station like '%e%' or station ilike 'å%' or station = 'O''Hara\\x'",
     "select id, station ~ '^\\w+$', station !~ 'e', starts_with(station, 'B') from q.t",
     "select id, cast(n as text), cast(day as varchar), cast(high as text), cast(price as text), n || '' from q.t",
-    "select id, cast(metres as bigint), cast(price as int), cast('2026-02-03' as date), cast('12' as int) from"
+    "select id, cast(metres as bigint), cast(metres * 1.5 as int), cast(price as int),"
+    " cast(price / 2 as bigint), cast('2026-02-03' as date), cast('12' as int) from"
     " q.t where id < 10",
     "select case when n > 0 then 'up' when n = 0 then 'level' end, count(*), count(metres) from q.t group by 1",
     "select coalesce(n, -1), nullif(n, 2), greatest(n, 1, 3), least(n, 1), n is distinct from 2 from q.t",
@@ -141,6 +144,11 @@ UNORDERED = (
     # The joined column where the left side has it; of the left side.
     "select * from (select high, id from q.t) a left join (select n, id + 5 as id, station from q.t) b using (id)",
     "select *, 1 as one from (select n, high, id from q.t) a join (select station, id from q.t) b using (id)",
+    "select * from (select id, n from q.t) b join (select id, high from q.t) a using (id)",
+    "select * from (select n, id from q.t) b left join (select high, id + 5 as id from q.t) a using (id)",
+    "select * from q.t b natural join (select id from q.t) a",
+    "select * from (select n, id from q.t) a full join (select high, id + 5 as id from q.t) b using (id)",
+    "select id from q.t where price / 3 > 0.4",
     "select * from (select n, high, id from q.t) a natural left join (select high, id + 1 as id, day from q.t) b",
     "select id, a.n, b.n from q.t a left join q.t b using (id) where a.high",
     # Grand totals are there over no rows, too.
@@ -153,7 +161,7 @@ UNORDERED = (
     "select a.high, b.c from q.t a left join (select count(*) as c from q.t where id < 0 group by cube (high)) b"
     " on true",
     "with g as (select count(*) as c from q.t where id < 0 group by rollup (high)) select c from g union all select 7",
-    "select id, at at time zone 'UTC', seen at time zone 'UTC' from q.t",
+    "select id, \"at\" at time zone 'UTC', seen at time zone 'UTC' from q.t",
     "select x ~ 'a$', x ~ 'a.b', x ~ '^[^a]\\w{1,2}$', x ~ '(?i)É' from"
     " (values (E'a\n'), (E'a\rb'), ('a b'), ('bé'), ('é')) v(x)",
     "select id, substr(station, 2, n) from q.t where n >= 0",
@@ -162,33 +170,29 @@ UNORDERED = (
 # What is not the same there is refused before anything starts; the reason says what.
 REFUSED = {
     "select metres::text from q.t": "text from double",
-    "select cast(at as text) from q.t": "text from timestamp",
+    'select cast("at" as text) from q.t': "text from timestamp",
     "select station || metres from q.t": "text from double",
     "select regexp_replace(station, 'e', 'i') from q.t": "regexp_replace",
     "select array_agg(n) from q.t": "array_agg",
     "select median(n) from q.t": "median",
     "select random() from q.t": "rand",
-    "select at - seen from q.t": "interval",
-    "select 1 from q.t where at - timestamp '2026-01-01' > interval '1 day'": "difference of two times",
+    'select "at" - seen from q.t': "interval",
+    "select 1 from q.t where \"at\" - timestamp '2026-01-01' > interval '1 day'": "difference of two times",
     "select distinct on (high) high, id from q.t order by high, id desc": "DISTINCT ON",
     "select day + interval '1 hour' from q.t": "less than a day",
     "select 1 from q.t where station = 5": "text with a number",
     "select id from q.t where n = any(select n from q.t)": "ANY",
     "select unnest(marks) / 2 from q.t": "unnest",
-    "select value from generate_series(1, 3)": "not supported in FROM",
-    "select extract(epoch from at) from q.t": "epoch",
-    "select * from (select id, n from q.t) b join (select id, high from q.t) a using (id)": "USING",
-    "select * from q.t b natural join (select id from q.t) a": "USING",
+    "select i from range(3) r(i)": "not supported in FROM",
+    'select extract(epoch from "at") from q.t': "epoch",
     "select count(*) from (q.t a cross join q.t b)": "parentheses",
-    "select id, at at time zone 'Europe/Paris' from q.t": "AT TIME ZONE",
+    "select id, \"at\" at time zone 'Europe/Paris' from q.t": "AT TIME ZONE",
     "select date_trunc('day', seen at time zone 'Asia/Tokyo') from q.t": "AT TIME ZONE",
     "select timestamp '2026-01-01 00:00:00+05'": "offset",
-    "select id from q.t where at > '2026-01-01 00:00:00+05'": "offset",
+    "select id from q.t where \"at\" > '2026-01-01 00:00:00+05'": "offset",
     "select cast(station as date) from q.t": "offset",
     "select cast(station as timestamp) from q.t": "offset",
     "select sum(n) from q.t group by rollup (high) order by max(station)": "ORDER BY",
-    "select id ^ 2 from q.t": "power",
-    "select 'a' 'b'": "adjacent",
     "select station similar to '%e%' from q.t": "SIMILAR TO",
     "select station ~ '[[:alpha:]]' from q.t": "regular expression",
     "select station ~ '\\pL' from q.t": "regular expression",
@@ -197,8 +201,10 @@ REFUSED = {
     "select substr(station, 2, -1) from q.t": "negative",
     "select marks[id] from q.t": "array",
     "select marks[0] from q.t": "array",
-    "select (price / 3)::text from q.t": "decimals",
-    "select id from q.t where price / 3 > 0.4": "decimals",
+    "select (price / 3)::text from q.t": "text from double",
+    "select substr(station, 0, 3) from q.t": "below 1",
+    "select substr(station, -1) from q.t": "below 1",
+    "select price // 2 from q.t": "whole numbers",
     "select interval '1 day' = interval '24 hours'": "interval",
 }
 
@@ -245,10 +251,8 @@ def test_what_would_differ_is_refused_with_the_reason(lake: Lake, number: int) -
         lake.queries.translated(sql)
 
 
-def test_a_negative_length_fails_on_spark_as_it_does_here(lake: Lake, spark: SparkSession) -> None:
+def test_a_negative_length_counts_backwards_here_and_fails_on_spark(lake: Lake, spark: SparkSession) -> None:
     sql = "select substr(station, 2, n) from q.t"
-    with pytest.raises(Invalid, match="negative"):
-        rows_of(lake.queries.run(sql))
     with pytest.raises(Exception, match="negative"):
         collect(spark, lake.queries.translated(sql))
 
@@ -290,7 +294,7 @@ def test_parameters_are_values_whatever_they_hold(lake: Lake, spark: SparkSessio
 
 
 def test_masks_and_row_filters_come_before_spark_sees_anything(lake: Lake, spark: SparkSession) -> None:
-    rules = AccessRules("n / 2 > 0", {"metres": None, "station": "upper(station)"})
+    rules = AccessRules("n // 2 > 0", {"metres": None, "station": "upper(station)"})
     queries = Queries(lake.tables, lambda: lake.timeline, lake.attestations, rules=lambda caller, table: rules)
     sql = "select * from q.t a where exists (select 1 from q.t b where b.id = a.id + 1)"
     compare(lake, spark, sql, ordered=False, queries=queries)
@@ -349,7 +353,7 @@ def test_the_job_writes_parts_and_then_says_so(lake: Lake, spark: SparkSession) 
 
 
 def test_what_fails_on_spark_leaves_its_reason_and_no_rows(lake: Lake, spark: SparkSession) -> None:
-    asked, place = kept(lake, "select id / (n - n) from q.t where n is not null")
+    asked, place = kept(lake, "select id // (n - n) from q.t where n is not null")
     assert isinstance(run_job(lake, spark, asked).error, Invalid)
     assert place.result() is None
     submitted = SparkQueries(lake.s3, lake.settings.bucket, Nowhere())

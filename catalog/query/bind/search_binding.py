@@ -12,8 +12,9 @@ from catalog.core.errors import Denied, Invalid
 from catalog.query.bind.binding import Binding, BoundTable
 from catalog.query.run.engine import Parameters, parameters_by_name
 from catalog.query.run.search import SEARCH_DATABASE, Search, Searches, VectorRanking, VectorTableVersion, is_text
+from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.search_operators import SearchOperator, folded
-from catalog.query.sql.statement import DIALECT, Statement
+from catalog.query.sql.statement import Statement
 
 EMBEDDING_COLUMN = "embedding"
 """The name in queries for the vectors of a table that has only one vector table."""
@@ -154,14 +155,17 @@ def _where(
 
 
 def _means_same_in_lance(condition: exp.Expression, types: Sequence[pa.DataType]) -> bool:
-    """Whether Lance and DataFusion give the condition the same meaning: all its columns and values are texts, booleans,
+    """Whether Lance and DuckDB give the condition the same meaning: all its columns and values are texts, booleans,
     or numbers of one type.
 
     Lance rejects comparing a column with a number of another type. A 64-bit float is compared with one number, and not
-    with zero, since the engines differ on `-0.0`; 32-bit floats are not the same number in both engines.
+    with zero, since the engines differ on `-0.0`; 32-bit floats are not the same number in both engines. In a pattern
+    of LIKE the backslash escapes only in Lance.
     """
     literals = list(condition.find_all(exp.Literal))
     if condition.find(exp.Parameter):
+        return False
+    if condition.find(exp.Like) and any("\\" in literal.this for literal in literals):
         return False
     if all(is_text(type_) for type_ in types):
         return all(literal.is_string for literal in literals) and not condition.find(exp.Boolean)

@@ -6,73 +6,57 @@ no bound that is used may be truncated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.types import NestedField
-from sqlglot import exp
 
 from catalog.query.plan.predicates import Mask, Verdict
+from catalog.query.plan.syntax import TABLES_SCHEMA, Node
 from catalog.query.scan.relations import Relation
-from catalog.query.sql.search_operators import folded
-
-_SELECT_ARGS = {"expressions", "from_", "where"}
-_TABLE_ARGS = {"this", "db", "alias"}
 
 
-def aggregates(tree: exp.Expr) -> list[tuple[str, str | None]] | None:
+def aggregates(tree: Node, columns: Mapping[str, str]) -> list[tuple[str, str | None]] | None:
     """[("count", None), ("min", "price"), …] if the query selects only such aggregates of one table; else None.
 
-    Does not check WHERE: the predicate comes from the engine's plan.
+    `columns`: the table's columns by their names in lower case. Does not check WHERE.
     """
-    if not isinstance(tree, exp.Select) or not _has_only(tree, _SELECT_ARGS):
+    if tree.get("type") != "SELECT_NODE" or tree["modifiers"] or tree.get("aggregate_handling") != "STANDARD_HANDLING":
         return None
-    table = _table_of(tree)
-    if table is None:
+    if any(tree.get(name) for name in ("group_expressions", "group_sets", "having", "qualify", "sample")):
         return None
-    functions: list[tuple[str, str | None]] = []
-    for item in tree.expressions:
-        node = item.this if isinstance(item, exp.Alias) else item
-        if isinstance(node, exp.Count) and (isinstance(node.this, exp.Star) or _is_number(node.this)):
-            functions.append(("count", None))
-        elif (
-            isinstance(node, exp.Count | exp.Min | exp.Max)
-            and isinstance(node.this, exp.Column)
-            and not node.expressions
-        ):
-            column = _column(node.this, table)
-            if column is None:
-                return None
-            functions.append((node.key, column))
-        else:
-            return None
-    return functions or None
-
-
-def _table_of(tree: exp.Select) -> str | None:
-    """The name or alias that qualifies columns, if FROM is exactly one table without column aliases; else None."""
-    source = tree.args["from_"].this if tree.args.get("from_") else None
-    if not isinstance(source, exp.Table) or not _has_only(source, _TABLE_ARGS):
+    source = tree["from_table"]
+    if source["type"] != "BASE_TABLE" or source["schema_name"] != TABLES_SCHEMA:
         return None
-    if not isinstance(source.this, exp.Identifier):
+    if source.get("sample") or source.get("column_name_alias"):
         return None
-    alias = source.args.get("alias")
-    if alias is None:
-        return folded(source.this)
-    return folded(alias.this) if _has_only(alias, {"this"}) else None
+    table = str(source.get("alias") or source["table_name"]).lower()
+    functions = [_aggregate(item, table, columns) for item in tree["select_list"]]
+    known = [function for function in functions if function is not None]
+    return known if len(known) == len(functions) else None
 
 
-def _column(node: exp.Column, table: str) -> str | None:
-    """The name of a column of the table; None for a struct field, which is written the same way."""
-    if not isinstance(node.this, exp.Identifier) or not _has_only(node, {"this", "table"}):
+def _aggregate(node: Node, table: str, columns: Mapping[str, str]) -> tuple[str, str | None] | None:
+    if node.get("class") != "FUNCTION" or node.get("filter") or node.get("distinct") or node.get("schema"):
         return None
-    qualifier = node.args.get("table")
-    return folded(node.this) if qualifier is None or folded(qualifier) == table else None
-
-
-def _has_only(node: exp.Expr, allowed: set[str]) -> bool:
-    return all(name in allowed for name, value in node.args.items() if value)
+    name, arguments = str(node["function_name"]).lower(), node["arguments"]
+    if node["order_bys"].get("orders"):
+        return None
+    if name == "count_star" and not arguments:
+        return "count", None
+    if name not in ("count", "min", "max") or len(arguments) != 1:
+        return None
+    argument = arguments[0]["expression"]
+    if name == "count" and argument.get("class") == "CONSTANT":
+        return ("count", None) if argument["literal"]["kind"] in ("INTEGER", "NUMERIC") else None
+    if argument.get("class") != "COLUMN_REF":
+        return None
+    parts = [str(part).lower() for part in argument["column_names"]]
+    if parts[:-1] not in ([], [table]) or parts[-1] not in columns or parts == [table]:
+        return None
+    return name, columns[parts[-1]]
 
 
 def answer(
@@ -126,7 +110,3 @@ def _array(value: Any, type_: Any) -> Any:
         integer = pa.int32() if type_.bit_width == 32 else pa.int64()
         return pa.array([value], integer).cast(type_)
     return pa.array([value], type_)
-
-
-def _is_number(node: Any) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string

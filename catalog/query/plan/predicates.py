@@ -21,8 +21,6 @@ import pyarrow.compute as pc
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-_ILIKE = " ILIKE "
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _ARROW_COMPARISONS = {
     "=": pc.equal,
     "!=": pc.not_equal,
@@ -104,105 +102,6 @@ def columns_of(predicate: Predicate) -> set[str]:
     if isinstance(predicate, And | Or):
         return set().union(*(columns_of(part) for part in predicate.parts))
     return {predicate.column}
-
-
-def from_expression(expression: Any) -> tuple[Predicate | None, bool]:
-    """A DataFusion expression as a predicate, and whether the predicate says everything that the expression does."""
-    try:
-        node = expression.to_variant()
-    except ValueError:  # a function, for example
-        return None, False
-    kind = type(node).__name__
-    if kind == "Like" and _ILIKE in expression.canonical_name():  # the binding does not distinguish LIKE from ILIKE
-        return None, False
-    maker = _MAKERS.get(kind)
-    return maker(node) if maker else (None, False)
-
-
-def _binary(node: Any) -> tuple[Predicate | None, bool]:
-    op = node.op()
-    if op in ("AND", "OR"):
-        sides = [from_expression(side) for side in (node.left(), node.right())]
-        parts = [part for part, _ in sides if part is not None]
-        exact = all(side_exact for _, side_exact in sides)
-        if op == "AND":
-            return conjunction(_flatten(parts, And)), exact
-        return (Or(tuple(_flatten(parts, Or))), exact) if len(parts) == 2 else (None, False)
-    if op not in _MIRRORED:
-        return None, False
-    left, right = node.left(), node.right()
-    column, value = _column(left), _literal(right)
-    if column is None or value is None:
-        column, value, op = _column(right), _literal(left), _MIRRORED[op]
-    if column is None or value is None:
-        return None, False
-    return Compare(column, op, value), True
-
-
-def _flatten(parts: list[Predicate], kind: type[And] | type[Or]) -> list[Predicate]:
-    return [inner for part in parts for inner in (part.parts if isinstance(part, kind) else (part,))]
-
-
-def _in_list(node: Any) -> tuple[Predicate | None, bool]:
-    column, values = _column(node.expr()), [_literal(item) for item in node.list()]
-    if node.negated() or column is None or any(value is None for value in values):
-        return None, False
-    return In(column, tuple(values)), True
-
-
-def _null_test(negated: bool) -> Callable[[Any], tuple[Predicate | None, bool]]:
-    def make(node: Any) -> tuple[Predicate | None, bool]:
-        column = _column(node.expr())
-        return (None, False) if column is None else (Null(column, negated), True)
-
-    return make
-
-
-def _like(node: Any) -> tuple[Predicate | None, bool]:
-    column, pattern = _column(node.expr()), _literal(node.pattern())
-    if node.negated() or column is None or pattern is None or node.escape_char() is not None:
-        return None, False
-    text = str(pattern.as_py())
-    prefix = text[: min((at for at in map(text.find, "%_\\") if at >= 0), default=len(text))]
-    return (Prefix(column, prefix), False) if prefix else (None, False)
-
-
-def _boolean_column(value: bool) -> Callable[[Any], tuple[Predicate | None, bool]]:
-    def make(node: Any) -> tuple[Predicate | None, bool]:
-        column = node.name() if value else _column(node.expr())
-        return (None, False) if column is None else (Compare(column, "=", pa.scalar(value)), True)
-
-    return make
-
-
-_MAKERS: dict[str, Callable[[Any], tuple[Predicate | None, bool]]] = {
-    "BinaryExpr": _binary,
-    "InList": _in_list,
-    "IsNull": _null_test(False),
-    "IsNotNull": _null_test(True),
-    "Like": _like,
-    "Column": _boolean_column(True),
-    "Not": _boolean_column(False),
-}
-
-
-def _column(expression: Any) -> str | None:
-    try:
-        node = expression.to_variant()
-    except ValueError:
-        return None
-    return str(node.name()) if type(node).__name__ == "Column" else None
-
-
-def _literal(expression: Any) -> Any:
-    try:
-        if type(expression.to_variant()).__name__ != "Literal":
-            return None
-        value = expression.python_value()
-    except (ValueError, TypeError, NotImplementedError):
-        return None
-    scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
-    return scalar if scalar.is_valid else None
 
 
 def comparable(scalar: Any) -> Any:
@@ -314,7 +213,7 @@ def _value_mask(predicate: Compare | In | Prefix, values: Any) -> Any:
     type_ = values.type
     if isinstance(predicate, Prefix):
         return pc.starts_with(values, predicate.text) if pa.types.is_string(type_) else None
-    # Arrow and DataFusion disagree on NaN, and DataFusion compares decimals several times faster.
+    # Arrow and SQL disagree on NaN, and the engine compares decimals several times faster.
     if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
         return None
     try:

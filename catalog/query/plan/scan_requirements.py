@@ -1,24 +1,27 @@
-"""What an optimised DataFusion plan needs of each table: columns, the filter directly above the scan, a row limit."""
+"""What a statement needs of each table, from its syntax tree: columns, the filter on its rows, a number of rows.
+
+Columns only size the query, and limit what is read of files that DuckDB does not read itself: DuckDB reads of a Parquet
+file what its own plan needs. The filter leaves out files.
+"""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.query.plan.predicates import Or, Predicate, from_expression
-
-_SCAN_LINE = re.compile(r"^ *(TableScan: .*)$", re.MULTILINE)
-_COLUMNS = re.compile(r" projection=\[(.*)\](?:, fetch=\d+)?")
+from catalog.query.plan.conditions import ConditionReader
+from catalog.query.plan.predicates import Or, Predicate
+from catalog.query.plan.syntax import Node, Select, selects, used_columns
+from catalog.query.run.engine import Session
+from catalog.query.scan.relations import Relation
 
 
 @dataclass(frozen=True)
 class ScanRequirements:
     """Everything that a query needs of one relation, over all references to it.
 
-    `exact`: the predicate is the whole filter above the scan. `fetch`: any so many rows are enough.
+    `exact`: the predicate is the whole filter of the only SELECT. `fetch`: any so many rows are enough.
     """
 
     columns: tuple[str, ...]
@@ -27,118 +30,87 @@ class ScanRequirements:
     fetch: int | None = None
 
 
-def scans_of(plan: Any, schemas: dict[str, tuple[str, ...]]) -> dict[str, ScanRequirements]:
-    """Requirements by relation. `schemas`: the columns in order by relation, named as in the plan."""
-    by_relation: dict[str, list[ScanRequirements]] = {name: [] for name in schemas}
-    lines = Counter(_SCAN_LINE.findall(plan.display_indent()))
-    for name, scan, line in _walk(plan, None, schemas):
-        lines[line] -= 1
-        if name in by_relation:
-            by_relation[name].append(scan)
-    hidden = list(lines.elements())  # scans within subquery expressions, which the walk does not reach
+@dataclass(frozen=True)
+class ScannedRelation:
+    """A relation as the statement names it. `changed`: the columns that are not shown as they are stored."""
+
+    relation: Relation
+    changed: frozenset[str] = frozenset()
+
+
+def scans_of(
+    tree: Node, relations: Mapping[str, ScannedRelation], session: Session, parameters: Mapping[str, Any]
+) -> dict[str, ScanRequirements]:
+    """Requirements by relation, named as in the tree."""
+    names = {
+        name: {field.name.lower() for field in scanned.relation.schema.fields} for name, scanned in relations.items()
+    }
+    found: dict[str, list[tuple[Predicate | None, bool]]] = {name: [] for name in relations}
+    aliases: dict[str, set[str]] = {name: set() for name in relations}
+    every_select = list(selects(tree))
+    for select in every_select:
+        for source in select.sources:
+            if source.relation is None or source.relation not in relations:
+                continue
+            scanned = relations[source.relation]
+            fields = {field.name.lower(): field for field in scanned.relation.schema.fields}
+            reader = ConditionReader(session, parameters, select, source, fields, scanned.changed, names.get)
+            found[source.relation].append(reader.predicate())
+            aliases[source.relation].add(source.alias)
+    fetch = _fetch(tree, every_select)
     return {
-        name: _merged(scans, _hidden_columns(hidden, name, schemas[name]), schemas[name])
-        for name, scans in by_relation.items()
+        name: _merged(
+            found[name],
+            _columns(tree, scanned.relation, aliases[name], names[name]),
+            fetch if len(relations) == 1 else None,
+        )
+        for name, scanned in relations.items()
     }
 
 
-def is_aggregate_of_scan(plan: Any) -> bool:
-    """Whether the plan only aggregates the rows of one scan, without GROUP BY, under at most one filter.
-
-    False for an empty relation, a limit, a join, and a computed or renamed column.
-    """
-    kind, node = _variant(plan)
-    if kind == "Projection" and all(
-        _unaliased(projection).variant_name() == "Column" for projection in node.projections()
-    ):
-        (plan,) = plan.inputs()
-        kind, node = _variant(plan)
-    if kind != "Aggregate" or node.group_by_exprs():
-        return False
-    return all(map(_is_of_columns, node.aggregate_exprs())) and _is_scan(plan.inputs()[0])
-
-
-def _is_of_columns(expression: Any) -> bool:
-    if expression.variant_name() != "AggregateFunction":
-        return False
-    return all(argument.variant_name() in ("Column", "Literal") for argument in expression.to_variant().args())
-
-
-def _is_scan(plan: Any, *, filtered: bool = False) -> bool:
-    """A filter must be directly above the scan: only then is it the scan's predicate (see `_walk`)."""
-    kind, node = _variant(plan)
-    if kind == "TableScan":
-        return node.fetch() is None and not node.filters()
-    if kind == "Projection":
-        passes = not filtered and all(projection.variant_name() == "Column" for projection in node.projections())
-    else:
-        passes = kind == "SubqueryAlias" or (kind == "Filter" and not filtered)
-    return passes and _is_scan(plan.inputs()[0], filtered=filtered or kind == "Filter")
-
-
-def _unaliased(expression: Any) -> Any:
-    while expression.variant_name() == "Alias":
-        expression = expression.to_variant().expr()
-    return expression
-
-
-def _walk(
-    plan: Any, condition: Any, schemas: dict[str, tuple[str, ...]]
-) -> Iterator[tuple[str, ScanRequirements, str]]:
-    """Each scan: its relation, its requirements, and its line in the plan's text."""
-    kind, node = _variant(plan)
-    if kind == "TableScan":
-        yield *_scan(node, condition, schemas), plan.display()
-        return
-    passed = node.predicate() if kind == "Filter" else condition if kind == "SubqueryAlias" else None
-    for child in plan.inputs():
-        yield from _walk(child, passed, schemas)
-
-
-def _variant(plan: Any) -> tuple[str, Any]:
-    try:
-        node = plan.to_variant()
-    except Exception:  # some nodes have no Python form; the binding raises different errors for them
-        return "", None
-    return type(node).__name__, node
-
-
-def _scan(node: Any, condition: Any, schemas: dict[str, tuple[str, ...]]) -> tuple[str, ScanRequirements]:
-    name = ".".join(part for part in node.fqn() if part)
-    columns = tuple(column for _, column in node.projection())
-    if len(columns) != len(node.schema().field_names()):  # no projection: all columns
-        columns = schemas.get(name, ())
-    predicate, exact = (None, True) if condition is None else from_expression(condition)
-    return name, ScanRequirements(columns, predicate, exact, node.fetch() if condition is None else None)
-
-
-def _hidden_columns(lines: list[str], name: str, all_columns: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The columns of each line that scans the relation; all columns where the text is ambiguous."""
-    column_lists = []
-    for line in lines:
-        scanned = line.removeprefix("TableScan: ")
-        if scanned != name and not scanned.startswith(f"{name} "):
-            continue
-        projection = _COLUMNS.fullmatch(scanned.removeprefix(name))
-        if projection is None or any("," in column or "]" in column for column in all_columns):
-            column_lists.append(all_columns)
-        else:
-            column_lists.append(tuple(projection[1].split(", ")) if projection[1] else ())
-    return column_lists
+def _columns(tree: Node, relation: Relation, aliases: set[str], names: set[str]) -> tuple[str, ...]:
+    used = used_columns(tree, aliases, names.__contains__)
+    return tuple(field.name for field in relation.schema.fields if used is None or field.name.lower() in used)
 
 
 def _merged(
-    scans: list[ScanRequirements], hidden: list[tuple[str, ...]], all_columns: tuple[str, ...]
+    found: list[tuple[Predicate | None, bool]], columns: tuple[str, ...], fetch: int | None
 ) -> ScanRequirements:
-    used = {name for scan in scans for name in scan.columns} | {name for columns in hidden for name in columns}
-    columns = tuple(name for name in all_columns if name in used)
-    if used - set(all_columns):
-        columns = all_columns  # the plan names a column the table does not have: reading all columns is always right
-    if hidden or not scans:
-        return ScanRequirements(columns, None, exact=False)
-    if len(scans) == 1:
-        return ScanRequirements(columns, scans[0].predicate, scans[0].exact, scans[0].fetch)
-    predicates = [scan.predicate for scan in scans if scan.predicate is not None]
-    predicate = Or(tuple(predicates)) if len(predicates) == len(scans) else None
-    fetches = [scan.fetch for scan in scans if scan.fetch is not None]
-    return ScanRequirements(columns, predicate, False, max(fetches) if len(fetches) == len(scans) else None)
+    if len(found) == 1:
+        predicate, exact = found[0]
+        return ScanRequirements(columns, predicate, exact, fetch)
+    predicates = [predicate for predicate, _ in found if predicate is not None]
+    whole = Or(tuple(predicates)) if predicates and len(predicates) == len(found) else None
+    return ScanRequirements(columns, whole, exact=False)
+
+
+def _is_plain(item: Node) -> bool:
+    """Whether a SELECT item gives one value for each row of the table: no aggregate, no unnest, also not within."""
+    if item.get("class") == "STAR":
+        return not item.get("columns") and not item.get("replace_list")
+    return item.get("class") in ("COLUMN_REF", "CONSTANT")
+
+
+def _fetch(tree: Node, every_select: list[Select]) -> int | None:
+    """`SELECT a, b FROM t LIMIT n`: any n rows are enough. None for everything else."""
+    if tree.get("type") != "SELECT_NODE" or len(every_select) != 1 or len(every_select[0].sources) != 1:
+        return None
+    clauses = ("where_clause", "group_expressions", "group_sets", "having", "qualify", "sample")
+    if any(tree.get(name) for name in clauses) or tree["from_table"]["type"] != "BASE_TABLE":
+        return None
+    if tree["from_table"].get("sample") or tree.get("aggregate_handling") != "STANDARD_HANDLING":
+        return None
+    if not all(map(_is_plain, tree["select_list"])):
+        return None
+    modifiers = tree["modifiers"]
+    if len(modifiers) != 1 or modifiers[0]["type"] != "LIMIT_MODIFIER" or modifiers[0]["limit_type"] != "ROW_COUNT":
+        return None
+    limit, offset = (_whole_number(modifiers[0].get(name)) for name in ("limit", "offset"))
+    if limit is None or (modifiers[0].get("offset") is not None and offset is None):
+        return None
+    return limit + (offset or 0)
+
+
+def _whole_number(node: Any) -> int | None:
+    literal = node.get("literal") if isinstance(node, dict) else None
+    return int(literal["text"]) if literal and literal["kind"] == "INTEGER" and literal["text"].isdecimal() else None

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from catalog.query.run.float_order import normalise_floats
 from catalog.query.run.search import DISTANCE, Search, Searches, is_covered
 from catalog.query.sql.search_operators import SearchOperator, folded
 
@@ -48,10 +47,10 @@ class DirectSearch:
         rows = nearest.slice(self.offset, self.limit)
         arrays = [rows.column(name).combine_chunks() for name in self.columns]
         columns = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
-        return normalise_floats(pa.RecordBatch.from_arrays(columns, schema=schema))  # as the engine does
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def direct_search(tree: exp.Query, searches: Searches, parameters: Mapping[str, Any]) -> DirectSearch | None:
+def direct_search(tree: exp.Expr, searches: Searches, parameters: Mapping[str, Any]) -> DirectSearch | None:
     """How to answer the query without the engine; None if the engine is needed. `parameters`: the engine's."""
     if not searches or searches.ranking is None or not all(map(_is_final, searches.bound)):
         return None
@@ -75,7 +74,7 @@ def _is_final(search: Search) -> bool:
     return ranked and search.prefiltered and search.k is not None and has_rows
 
 
-def _columns(tree: exp.Query, operator: SearchOperator) -> tuple[str, ...] | None:
+def _columns(tree: exp.Expr, operator: SearchOperator) -> tuple[str, ...] | None:
     """The vector table's column for each SELECT item; None unless the query only selects columns by distance."""
     if (
         not isinstance(tree, exp.Select)

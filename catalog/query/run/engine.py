@@ -1,141 +1,198 @@
-"""DataFusion, restricted: in memory, without disk, read-only, within a memory budget and a deadline.
+"""DuckDB, restricted: in memory, without disk or network, within a memory limit and a deadline.
 
-Does not know Iceberg or the timeline: Arrow in, Arrow out.
+It reads objects only through `catalog.query.scan.lake_files`, and runs only text that `catalog.query.plan` has checked:
+one SELECT whose tables were replaced by scans. Does not know Iceberg or the timeline.
 """
 
 from __future__ import annotations
 
-import asyncio
+import atexit
+import json
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any
 
+import duckdb
 import pyarrow as pa
-from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, udf
-from datafusion.catalog import Schema
+from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from catalog.core.errors import Internal, Invalid, LakeError
 from catalog.query.run.engine_limits import EngineLimits
-from catalog.query.run.float_order import normalise_float, normalise_floats
+from catalog.query.scan.lake_files import LAKE_FILES, SCHEME
 
+THREADS = 2
 PARALLEL_BYTES = 32 << 20
 """Below this size one thread is as fast as two, and returns rows in the same order every time."""
-
-_ANY_SIZE = str(1 << 62)
-"""Joins of any size hash the smaller side once for all partitions: repartitioning by key would copy every row."""
-_READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+MIN_MEMORY_BYTES = 16 << 20
+BATCH_ROWS = 1 << 16
+PREFETCH_GAP_BYTES = 512 << 10
+"""DuckDB reads gaps up to this size between column chunks along, to save a request."""
+MAX_INSTANCES = 4
+"""Databases that are kept, one for each memory limit and number of threads; in a function there are two."""
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+_CONFIG: dict[str, Any] = {
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_unsigned_extensions": False,
+    "python_enable_replacements": False,
+    "python_scan_all_frames": False,
+}
+_SETTINGS = (
+    # It answers min and max from a footer, in which the upper bound of floats that may be NaN is NaN, and 0.0 is -0.0.
+    "SET GLOBAL disabled_optimizers = 'statistics_propagation'",
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET GLOBAL enable_external_file_cache = false",
+    f"SET GLOBAL parquet_prefetch_column_gap = {PREFETCH_GAP_BYTES}",
+    f"SET GLOBAL allowed_directories = ['{SCHEME}://']",
+    "SET GLOBAL enable_external_access = false",
+    "SET GLOBAL lock_configuration = true",
+)
+
+_instances: OrderedDict[tuple[int, int], duckdb.DuckDBPyConnection] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _instance(memory_bytes: int, threads: int) -> duckdb.DuckDBPyConnection:
+    """The database with this memory limit. Opening one takes 30 ms, a cursor of it 0.2 ms."""
+    memory_bytes = max(memory_bytes, MIN_MEMORY_BYTES)
+    key = (memory_bytes, threads)
+    with _lock:
+        if key not in _instances:
+            config = {**_CONFIG, "memory_limit": f"{memory_bytes}B", "threads": threads}
+            database = duckdb.connect(":memory:", config=config)
+            database.register_filesystem(LAKE_FILES)
+            for setting in _SETTINGS:
+                database.execute(setting)
+            _instances[key] = database
+            if len(_instances) > MAX_INSTANCES:
+                _instances.popitem(last=False)
+        _instances.move_to_end(key)
+        return _instances[key]
+
+
+@atexit.register
+def _close() -> None:
+    with _lock:
+        while _instances:
+            _instances.popitem()[1].close()
 
 
 class Session:
-    """A DataFusion session for one query. `exact_decimals`: `0.1` is a decimal, not the nearest double.
+    """The connection of one query. What it registers is seen by no other session."""
 
-    `recursive`: does not prune columns, because DataFusion 54 prunes columns that a recursive term still needs.
-    """
+    def __init__(self, memory_bytes: int, threads: int = 1) -> None:
+        self._cursor = _instance(memory_bytes, threads).cursor()
+        self._functions: list[str] = []
 
-    def __init__(
-        self, *, memory_bytes: int, partitions: int = 1, exact_decimals: bool = False, recursive: bool = False
-    ) -> None:
-        config = (
-            SessionConfig()
-            .with_target_partitions(partitions)
-            .with_information_schema(False)
-            .set("datafusion.sql_parser.parse_float_as_decimal", str(exact_decimals).lower())
-            .set("datafusion.optimizer.hash_join_single_partition_threshold", _ANY_SIZE)
-            .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", _ANY_SIZE)
-        )
-        runtime = RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(max(memory_bytes, 1 << 20))
-        self._context = SessionContext(config, runtime)
-        if recursive:
-            self._context.remove_optimizer_rule("optimize_projections")
-        self._partitions = partitions
-        self._schemas: set[str] = set()
-
-    def add(self, database: str, table: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> None:
-        """Registers a table of these batches, distributed over the session's partitions."""
-        self._add_schema(database)
-        batches = [normalise_floats(batch) for batch in batches]
-        count = self._partitions
-        partitions: list[list[pa.RecordBatch]] = [list(batches[number::count]) for number in range(count)]
-        nonempty = [partition for partition in partitions if partition]
-        name = f"{quote_identifier(database)}.{quote_identifier(table)}"
-        self._context.register_record_batches(name, nonempty or [[pa.RecordBatch.from_pylist([], schema=schema)]])
-
-    def add_view(self, database: str, table: str, sql: str) -> None:
-        """Registers a view: masks and row filters are views in front of a table."""
-        self._add_schema(database)
-        view = self.plan(sql, None)
-        self._context.catalog().schema(database).register_table(table, view)
+    def register(self, name: str, rows: pa.Table) -> str:
+        """Registers Arrow rows; returns the name under which no common table expression can shadow them."""
+        self._cursor.register(name, rows)
+        return f"temp.main.{quote_identifier(name)}"
 
     def add_function(
-        self,
-        name: str,
-        arguments: list[pa.DataType],
-        result: pa.DataType,
-        call: Callable[..., Any],
-        *,
-        stable: bool = True,
+        self, name: str, arguments: list[pa.DataType], result: pa.DataType, call: Callable[..., Any]
     ) -> None:
-        """Registers a scalar function over Arrow columns. `stable`: the optimiser may evaluate it while planning."""
-        self._context.register_udf(udf(call, arguments, result, "stable" if stable else "volatile", name))
+        """Registers a scalar function over Arrow columns. Its name must be unique in this process."""
+        types: Any = [self._type_name(type_) for type_ in arguments]
+        self._cursor.create_function(
+            name,
+            call,
+            types,
+            self._type_name(result),
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
+        self._functions.append(name)
 
-    def _add_schema(self, database: str) -> None:
-        if database not in self._schemas:
-            self._schemas.add(database)
-            self._context.catalog().register_schema(database, Schema.memory_schema())
+    def _type_name(self, type_: pa.DataType) -> str:
+        empty = pa.table({"c": pa.array([], type_)})
+        self._cursor.register("strandline_type", empty)
+        try:
+            return str(self._cursor.sql("SELECT c FROM temp.main.strandline_type").types[0])
+        finally:
+            self._cursor.unregister("strandline_type")
 
-    def plan(self, sql: str, parameters: Parameters) -> Any:
-        """The query as a planned DataFrame that has not run. Invalid, with DataFusion's reason, if planning fails."""
-        values = {name: normalise_float(value) for name, value in parameters_by_name(parameters).items()}
+    def syntax_tree(self, text: str) -> dict[str, Any]:
+        """The statement as DuckDB's own parser reads it. Invalid, with its reason, if it is not one SELECT."""
         with translate_engine_errors():
-            return self._context.sql_with_options(sql, _READ_ONLY, param_values=values or None)
+            rows = self._cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchall()
+        record = json.loads(rows[0][0])
+        if record["error"]:
+            raise Invalid(_not_a_select(record))
+        if len(record["statements"]) != 1:
+            raise Invalid(f"there are {len(record['statements'])} statements: send one at a time")
+        node: dict[str, Any] = record["statements"][0]["node"]
+        return node
 
-    def optimised(self, frame: Any) -> Any:
+    def schema(self, text: str, parameters: Mapping[str, Any]) -> pa.Schema:
+        """The schema of the statement's rows, without running it. Every column is nullable."""
         with translate_engine_errors():
-            return frame.optimized_logical_plan()
+            relation = self._relation(text, parameters)
+            names = relation.columns
+            types = relation.limit(0).to_arrow_table().schema.types
+        return pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
 
-    def schema(self, optimised: Any) -> pa.Schema:
-        """The schema of the plan's rows. `frame.schema()` is not it: that is from before type coercion.
+    def value(self, expression: dict[str, Any], parameters: Mapping[str, Any], cast_to: str | None = None) -> Any:
+        """The value of a constant expression of a syntax tree, as an Arrow scalar; None if it has none."""
+        statement = {"error": False, "statements": [{"node": _select_of(expression), "named_param_map": []}]}
+        try:
+            rows = self._cursor.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(statement)]).fetchall()
+            text = str(rows[0][0])
+            if cast_to is not None:
+                text = f"SELECT CAST(({text}) AS {cast_to})"
+            column = self._relation(text, _used(parameters, expression)).to_arrow_table().column(0)
+        except duckdb.Error:
+            return None
+        return column[0] if len(column) == 1 and column[0].is_valid else None
 
-        Every column is nullable: DataFusion's own flag depends on constant folding and differs from batch to batch.
-        """
-        planned: pa.Schema = self._context.create_dataframe_from_logical_plan(optimised).schema()
-        return pa.schema([pa.field(field.name, field.type) for field in planned])
-
-
-def execute(frame: Any, schema: pa.Schema, deadline: float, limits: EngineLimits) -> Iterator[pa.RecordBatch]:
-    """Runs the frame and yields batches of the schema. At the deadline the work is cancelled and Invalid is raised."""
-    with translate_engine_errors(limits):
-        stream = frame.execute_stream()
-    loop = _event_loop()
-    while True:
-        waiting = asyncio.run_coroutine_threadsafe(_next(stream), loop)
+    def run(
+        self, text: str, parameters: Mapping[str, Any], schema: pa.Schema, deadline: float, limits: EngineLimits
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields batches of the schema. At the deadline the work is interrupted and Invalid is raised."""
+        timer = threading.Timer(max(deadline - time.monotonic(), 0.001), self._cursor.interrupt)
+        timer.daemon = True
+        timer.start()
         try:
             with translate_engine_errors(limits):
-                batch = waiting.result(max(deadline - time.monotonic(), 0.001))
-        except FutureTimeout:
-            waiting.cancel()
-            raise Invalid(
-                f"the query took longer than its {limits.seconds:g} s: narrow it, or bound its recursion"
-            ) from None
-        if batch is None:
-            return
-        if batch.num_rows:
-            yield cast_to_schema(batch, schema)
+                reader = self._relation(text, parameters).to_arrow_reader(BATCH_ROWS)
+            while True:
+                with translate_engine_errors(limits):
+                    batch = next(reader, None)
+                if batch is None:
+                    return
+                if batch.num_rows:
+                    yield cast_to_schema(batch, schema)
+        finally:
+            timer.cancel()
+
+    def _relation(self, text: str, parameters: Mapping[str, Any]) -> Any:
+        relation = self._cursor.sql(text, params=dict(parameters)) if parameters else self._cursor.sql(text)
+        if relation is None:
+            raise Invalid("the query returns no rows: write a SELECT")
+        return relation
+
+    def close(self) -> None:
+        for name in self._functions:
+            self._cursor.remove_function(name)
+        self._functions = []
+        self._cursor.close()
 
 
-def warm_up() -> None:
-    """Loads the engine's parts and starts its threads, so that the first query does not."""
-    session, limits = Session(memory_bytes=1 << 20), EngineLimits(1 << 20)
-    frame = session.plan("SELECT 1 AS one", None)
-    for _ in execute(frame, session.schema(session.optimised(frame)), time.monotonic() + limits.seconds, limits):
+def warm_up(memory_bytes: int = MIN_MEMORY_BYTES) -> None:
+    """Opens the database with this memory limit and loads its parts, so that the first query does not."""
+    session, limits = Session(memory_bytes), EngineLimits(memory_bytes)
+    schema = session.schema("SELECT 1 AS one", {})
+    for _ in session.run("SELECT 1 AS one", {}, schema, time.monotonic() + limits.seconds, limits):
         pass
+    session.close()
 
 
 def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -152,22 +209,6 @@ def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-async def _next(stream: Any) -> pa.RecordBatch | None:
-    try:
-        batch = await stream.__anext__()
-    except StopAsyncIteration:
-        return None
-    return batch.to_pyarrow()  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=1)
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that awaits batches: one daemon thread for all queries."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="query-clock", daemon=True).start()
-    return loop
-
-
 def parameters_by_name(parameters: Parameters) -> dict[str, Any]:
     if parameters is None:
         return {}
@@ -180,43 +221,109 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _select_of(expression: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "SELECT_NODE",
+        "modifiers": [],
+        "cte_map": {"map": []},
+        "select_list": [expression],
+        "from_table": {"type": "EMPTY", "alias": "", "sample": None},
+        "where_clause": None,
+        "group_expressions": [],
+        "group_sets": [],
+        "aggregate_handling": "STANDARD_HANDLING",
+        "having": None,
+        "sample": None,
+        "qualify": None,
+    }
+
+
+def _used(parameters: Mapping[str, Any], expression: Any) -> dict[str, Any]:
+    """The parameters that the expression names: DuckDB rejects others."""
+    names: set[str] = set()
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            if node.get("class") == "PARAMETER":
+                names.add(str(node.get("identifier")))
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return {name: value for name, value in parameters.items() if name in names}
+
+
+# Errors
+
+
 @contextmanager
 def translate_engine_errors(limits: EngineLimits | None = None) -> Iterator[None]:
-    """Raises DataFusion's errors within the block as LakeErrors with its reason in one line."""
+    """Raises DuckDB's errors within the block as LakeErrors with its reason in one line."""
     try:
         yield
-    except (LakeError, FutureTimeout):
+    except (LakeError, MemoryError):
         raise
-    except Exception as error:
-        raise engine_error(str(error), limits) from None
+    except duckdb.Error as error:
+        raise engine_error(error, limits) from None
 
 
-def engine_error(text: str, limits: EngineLimits | None = None) -> LakeError:
-    """The error for a message of DataFusion: Invalid for the caller's mistakes and limits, Internal for its defects."""
-    text = re.sub(
-        r"^(DataFusion error: |Execution error: |Error during planning: |External error: )+", "", text.strip()
-    )
-    first_line = text.splitlines()[0] if text else "DataFusion gave no reason"
-    if "Resources exhausted" in text or "Failed to allocate" in text:
+def engine_error(error: duckdb.Error, limits: EngineLimits | None = None) -> LakeError:
+    """The error for one of DuckDB's: Invalid for the caller's mistakes and limits, Internal for its defects."""
+    text = str(error).strip()
+    if isinstance(error, duckdb.OutOfMemoryException):
         budget = f"{limits.memory_bytes >> 20} MiB" if limits else "its memory"
         return Invalid(f"the query needs more than {budget}: select fewer columns or rows, or run it on Spark")
-    if "No field named" in text:
-        return Invalid(_unknown_column(first_line))
-    if "Internal error" in text or "panicked" in text:
-        return Internal(f"the query engine failed: {first_line}")
-    return Invalid(f"the query cannot be run: {first_line[:500]}")
+    if isinstance(error, duckdb.InterruptException):
+        seconds = f"{limits.seconds:g} s" if limits else "time"
+        return Invalid(f"the query took longer than its {seconds}: narrow it, or bound its recursion")
+    reason = _reason(text)
+    if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+        return Internal(f"the query engine failed: {reason}")
+    return Invalid(f"the query cannot be run: {reason}")
 
 
-def _unknown_column(text: str) -> str:
-    match = re.search(r"No field named ([^\s]+?)\.(?:\s|$)", text)
-    column = match.group(1) if match else "?"
-    message = f"there is no column {column}"
-    suggestion = re.search(r"Did you mean '(.+)'\?", text)
-    if suggestion:
-        return f"{message}: did you mean {suggestion.group(1).rpartition('.')[2]}?"
-    listed = re.search(r"Valid fields are (.+?)\.?$", text)
-    fields = sorted({field.rpartition(".")[2].strip('"') for field in listed.group(1).split(", ")}) if listed else []
-    close = get_close_matches(column.rpartition(".")[2].strip('"'), fields, n=3, cutoff=0.6)
+def _reason(text: str) -> str:
+    """DuckDB's message in one line, without the excerpt of the text, which is not what the user wrote."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(("LINE ", "\tCandidate", "Candidate functions")) or (kept and not line.strip()):
+            break
+        kept.append(line.strip())
+    return re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", " ".join(kept))[:500] or "DuckDB gave no reason"
+
+
+def _not_a_select(record: dict[str, Any]) -> str:
+    message = str(record["error_message"])
+    if "Only SELECT statements can be serialized" in message:
+        return "PIVOT must name its values, as in PIVOT t ON c IN ('a', 'b') USING sum(x); all else must be a SELECT"
+    return f"the query cannot be parsed: {' '.join(message.split())[:300]}"
+
+
+def unknown_column(column: str, names: Sequence[str]) -> Invalid | None:
+    """The error for a column that none of the tables has, with the nearest names; None if one of them has it."""
+    message, name = f"there is no column {column}", column.rpartition(".")[2].lower()
+    if name in {known.lower() for known in names}:
+        return None
+    close = get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
-        return f"{message}: did you mean {' or '.join(close)}?"
-    return f"{message}; there are {', '.join(fields[:20])}" if fields else message
+        return Invalid(f"{message}: did you mean {' or '.join(close)}?")
+    return Invalid(f"{message}; there are {', '.join(names[:20])}" if names else message)
+
+
+_UNKNOWN_COLUMN = (
+    re.compile(r'Referenced column "(?P<column>[^"]+)" not found in FROM clause'),
+    re.compile(r'"(?P<table>[^"]+)" does not have a column named "(?P<column>[^"]+)"'),
+)
+
+
+def unknown_column_of(error: LakeError) -> str | None:
+    """The column that DuckDB did not find, if that is what the error says."""
+    for pattern in _UNKNOWN_COLUMN:
+        if match := pattern.search(error.message):
+            parts = match.groupdict()
+            return f"{parts['table']}.{parts['column']}" if "table" in parts else parts["column"]
+    return None

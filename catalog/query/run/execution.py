@@ -1,30 +1,36 @@
-"""Runs a plan in this process: loads its relations in parallel, within the memory limit, then runs DataFusion."""
+"""Runs a plan in this process: makes the SQL of its scans, and runs it in DuckDB, which reads the files."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from catalog.core.aws_errors import translate_aws_errors
-from catalog.core.errors import Invalid
-from catalog.iceberg import LiveFiles
+from catalog.core.errors import Invalid, LakeError
+from catalog.iceberg import LiveFile, LiveFiles
 from catalog.query.bind.binding import Binding
 from catalog.query.plan.file_statistics import FileStatistics
-from catalog.query.plan.planning import Plan, PlannedRelation, VerifiedFiles
-from catalog.query.run.engine import PARALLEL_BYTES, Session, execute
+from catalog.query.plan.planning import Plan, PlannedRelation, VerifiedFiles, engine_text, with_views
+from catalog.query.plan.predicates import Mask
+from catalog.query.run.engine import PARALLEL_BYTES, THREADS, Session
 from catalog.query.run.engine_limits import EngineLimits
 from catalog.query.run.search import SearchRound
+from catalog.query.scan.lake_files import LakeObject, QueryFiles
+from catalog.query.scan.parquet_footers import FooterCache, ParquetOpener
 from catalog.query.scan.parquet_objects import Footers, SmallObjects, Traffic
-from catalog.query.scan.relations import RelationReader, RelationScan, with_placeholder_columns
+from catalog.query.scan.relations import RelationReader, RelationScan, naming_the_file, with_placeholder_columns
+from catalog.query.scan.scan_sql import ScanBuilder, registered_sql
 from catalog.query.scan.verified_io import Evidence, VerifiedIO, VerifiedManifests
 from catalog.tables import Tables
 from catalog.timeline import Attestations, Timeline
 
-CORES = 2
-PARALLEL_LOADS = 4
+PARALLEL_OPENS = 8
 
 
 class Execution:
@@ -33,13 +39,14 @@ class Execution:
     def __init__(self, tables: Tables, timeline: Callable[[], Timeline], attestations: Attestations) -> None:
         self._timeline, self._attestations = timeline, attestations
         self._store = tables.table_store.io.store
-        self._reader = RelationReader(SmallObjects(self._store), tables.table_store.io, Footers())
-        self._pool = ThreadPoolExecutor(PARALLEL_LOADS, thread_name_prefix="relations")
+        self._objects, self._footers = SmallObjects(self._store), FooterCache()
+        self._reader = RelationReader(self._objects, tables.table_store.io, Footers())
+        self._pool = ThreadPoolExecutor(PARALLEL_OPENS, thread_name_prefix="footers")
 
     def run(
         self, plan: Plan, limits: EngineLimits, traffic: Traffic, verified: VerifiedFiles, deadline: float
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows, batch by batch. Invalid, before the first, if the relations exceed the memory limit."""
+        """Yields the rows, batch by batch. Invalid, before the first, for most errors of the statement."""
         if plan.metadata_answer is not None:
             return iter([plan.metadata_answer])
         if plan.searches:
@@ -76,29 +83,95 @@ class Execution:
         deadline: float,
         search_round: SearchRound,
     ) -> Iterator[pa.RecordBatch]:
-        loaded: list[tuple[PlannedRelation, list[pa.RecordBatch]]] = []
-        loaded_bytes = 0
-        for relation, batches in zip(plan.relations, self._load(plan, traffic, verified, search_round), strict=True):
-            loaded_bytes += _bytes(batches, plan.scans[relation.name].columns)
-            if loaded_bytes > limits.memory_bytes:
-                raise Invalid(
-                    f"the query needs more than {limits.memory_bytes >> 20} MiB: select fewer columns or rows, or "
-                    "run it on Spark"
-                )
-            loaded.append((relation, batches))
-        session = Session(
-            memory_bytes=limits.memory_bytes - loaded_bytes,
-            partitions=CORES if loaded_bytes > PARALLEL_BYTES else 1,
-            exact_decimals=plan.exact_decimals,
-            recursive=plan.statement.recursive,
+        run = _Run(limits, THREADS if plan.explanation.bytes > PARALLEL_BYTES else 1)
+        try:
+            sources = {}
+            for relation in plan.relations:
+                verified_io = verified[relation.label][0] if verified else None
+                with translate_aws_errors(relation.label):
+                    sources[relation.name] = (
+                        f"({self._source(run, plan, relation, traffic, verified_io, search_round)})"
+                    )
+            for function in search_round.functions:
+                name = f"{function.name}_{run.files.token}"
+                run.session.add_function(name, function.arguments, function.result, function.call)
+            text = engine_text(
+                plan.statement,
+                plan.refs,
+                with_views(sources, plan.views),
+                plan.searches.replacements(f"_{run.files.token}"),
+            )
+            return run.start(text, plan, deadline)
+        except BaseException:
+            run.close()
+            raise
+
+    def _source(
+        self,
+        run: _Run,
+        plan: Plan,
+        planned: PlannedRelation,
+        traffic: Traffic,
+        verified_io: VerifiedIO | None,
+        search_round: SearchRound,
+    ) -> str:
+        """The SELECT that reads the relation: from Parquet files, or from rows that are in memory already."""
+        relation, requirements = planned.bound.relation, plan.scans[planned.name]
+        if planned.ref_start is not None:
+            batches = self._searched_rows(plan, planned, traffic, search_round)
+            rows = pa.Table.from_batches(batches, relation.arrow)
+            return registered_sql(relation, run.register(rows))
+        fetch = requirements.fetch if verified_io is None else None  # by the manifest's counts, also the writer's word
+        mask = _fetched_files(relation.statistics, plan.verdicts[planned.name].might_match, fetch)
+        opener = ParquetOpener(self._objects, self._footers, traffic)
+
+        def open_file(live: LiveFile) -> tuple[LakeObject, pa.Schema]:
+            with naming_the_file(live, relation):
+                object_, physical = opener.open(live.file.file_path, live.file.file_size_in_bytes)
+
+            def read_range(start: int, end: int) -> bytes | memoryview:
+                with translate_aws_errors(planned.label), naming_the_file(live, relation):
+                    return object_.read(start, end)
+
+            return replace(object_, read=read_range), physical
+
+        def read(files: Sequence[LiveFile]) -> pa.Table:
+            chosen = {live.file.file_path for live in files}
+            some = np.array([live.file.file_path in chosen for live in relation.statistics.files], dtype=bool)
+            scan = RelationScan(relation, some, requirements.columns, requirements.predicate)
+            rows = pa.Table.from_batches(self._reader.read(scan, traffic, verified_io), relation.arrow)
+            run.count(sum(rows.column(name).nbytes for name in requirements.columns))
+            return rows
+
+        files = [relation.statistics.files[number] for number in np.flatnonzero(mask)]
+        if verified_io is not None:  # DuckDB would believe the statistics in a footer, which are the writer's word
+            name = f"strandline_rows_{run.files.token}_{planned.name}"
+            return registered_sql(relation, run.session.register(name, read(files)))
+        builder = ScanBuilder(
+            run.session,
+            run.files,
+            self._pool,
+            open_file,
+            lambda live: self._reader.positions(live, traffic, verified_io),
+            read,
         )
-        for relation, batches in loaded:
-            session.add(relation.database, relation.table, relation.bound.relation.arrow, batches)
-        for view in plan.views:
-            session.add_view(view.database, view.table, view.sql)
-        for function in search_round.functions:
-            session.add_function(function.name, function.arguments, function.result, function.call)
-        return execute(session.plan(plan.text, plan.parameters), plan.schema, deadline, limits)
+        return builder.sql(relation, files)
+
+    def _searched_rows(
+        self, plan: Plan, planned: PlannedRelation, traffic: Traffic, search_round: SearchRound
+    ) -> list[pa.RecordBatch]:
+        relation, requirements, ref_start = planned.bound.relation, plan.scans[planned.name], planned.ref_start
+        assert ref_start is not None
+        if ref_start in search_round.rows:  # the vector table returned every column the query needs
+            rows = search_round.rows[ref_start].select(requirements.columns)
+            rows = rows.cast(pa.schema([relation.arrow.field(name) for name in requirements.columns]))
+            return [with_placeholder_columns(batch, relation.arrow) for batch in rows.to_batches()]
+        predicate, files = requirements.predicate, plan.verdicts[planned.name].might_match
+        if ref_start in search_round.keys:
+            predicate = search_round.predicate(ref_start, predicate)
+            files = relation.statistics.evaluate(predicate, relation.schema).might_match
+        scan = RelationScan(relation, files, requirements.columns, predicate)
+        return search_round.restrict(ref_start, self._reader.read(scan, traffic))
 
     def verified_files(self, binding: Binding, evidence: Evidence) -> VerifiedFiles:
         """For each table a FileIO that verifies, and its live files as read from verified manifests."""
@@ -117,28 +190,55 @@ class Execution:
             files[label] = (verified_io, statistics)
         return files
 
-    def _load(
-        self, plan: Plan, traffic: Traffic, verified: VerifiedFiles, search_round: SearchRound
-    ) -> Iterator[list[pa.RecordBatch]]:
-        """Yields each relation's rows, in the plan's order; the relations are read in parallel."""
 
-        def load(planned: PlannedRelation) -> list[pa.RecordBatch]:
-            relation, requirements = planned.bound.relation, plan.scans[planned.name]
-            if planned.ref_start in search_round.rows:  # the vector table returned every column the query needs
-                rows = search_round.rows[planned.ref_start].select(requirements.columns)
-                rows = rows.cast(pa.schema([relation.arrow.field(name) for name in requirements.columns]))
-                return [with_placeholder_columns(batch, relation.arrow) for batch in rows.to_batches()]
-            predicate, files = requirements.predicate, plan.verdicts[planned.name].might_match
-            if planned.ref_start in search_round.keys:
-                predicate = search_round.predicate(planned.ref_start, predicate)
-                files = relation.statistics.evaluate(predicate, relation.schema).might_match
-            scan = RelationScan(relation, files, requirements.columns, predicate, requirements.fetch)
-            with translate_aws_errors(planned.label):
-                batches = self._reader.read(scan, traffic, verified[planned.label][0] if verified else None)
-            return batches if planned.ref_start is None else search_round.restrict(planned.ref_start, batches)
-
-        return map(load, plan.relations) if len(plan.relations) == 1 else self._pool.map(load, plan.relations)
+def _fetched_files(statistics: FileStatistics, files: Mask, fetch: int | None) -> Mask:
+    """The files that are needed: the first ones, if any `fetch` rows are enough."""
+    if fetch is None or statistics.has_deletes[files].any():
+        return files
+    numbers = np.flatnonzero(files)
+    enough = int(np.searchsorted(np.cumsum(statistics.rows[numbers]), fetch)) + 1
+    mask = np.zeros(len(statistics), dtype=bool)
+    mask[numbers[:enough]] = True
+    return mask
 
 
-def _bytes(batches: list[pa.RecordBatch], columns: tuple[str, ...]) -> int:
-    return sum(batch.column(name).nbytes for batch in batches for name in columns)
+class _Run:
+    """One run of the engine: its session, the files that it may open, and what it holds in memory."""
+
+    def __init__(self, limits: EngineLimits, threads: int) -> None:
+        self._limits = limits
+        self.session, self.files = Session(limits.memory_bytes, threads), QueryFiles()
+        self._held = 0
+
+    def count(self, size: int) -> None:
+        """Counts rows in memory. Invalid if they are more than the limit."""
+        self._held += size
+        if self._held > self._limits.memory_bytes:
+            raise Invalid(
+                f"the query needs more than {self._limits.memory_bytes >> 20} MiB: select fewer columns or rows, or "
+                "run it on Spark"
+            )
+
+    def register(self, rows: pa.Table) -> str:
+        self.count(rows.nbytes)
+        return self.session.register(f"strandline_rows_{self.files.token}_{self._held}_{id(rows)}", rows)
+
+    def start(self, text: str, plan: Plan, deadline: float) -> Iterator[pa.RecordBatch]:
+        """Runs the statement until its first batch, so that its errors come before any row."""
+        batches = self._batches(text, plan, deadline)
+        first = next(batches, None)
+        return iter(()) if first is None else chain([first], batches)
+
+    def _batches(self, text: str, plan: Plan, deadline: float) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self.session.run(text, plan.parameters, plan.schema, deadline, self._limits)
+        except LakeError:
+            if self.files.error is not None:
+                raise self.files.error from None
+            raise
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.session.close()
+        self.files.close()

@@ -24,8 +24,8 @@ from catalog.query.bind.binding import BoundTable
 from catalog.query.plan.predicates import In, Predicate, conjunction
 from catalog.query.run.engine import Parameters, parameters_by_name, quote_identifier
 from catalog.query.run.lookups import Lookup, rows_with
+from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.search_operators import SearchOperator
-from catalog.query.sql.statement import DIALECT
 
 SEARCH_DATABASE = "strandline_search"
 """The engine's database of searched tables, and the prefix of the search functions' names."""
@@ -35,6 +35,7 @@ FIRST_ROUND_ROWS, WIDENING_FACTOR = 100, 8
 """How many rows the first round of an incomplete search asks for, and by what factor each further round grows."""
 MAX_LISTED_KEYS = 1000
 _RESULT_TYPES: dict[str, pa.DataType] = {"distance": pa.float64(), "match": pa.bool_(), "score": pa.float64()}
+_SQL_TYPES = {"distance": "DOUBLE", "match": "BOOLEAN", "score": "DOUBLE"}
 DISTANCE = "_distance"
 _VALUE_COLUMNS = {"distance": DISTANCE, "match": "_score", "score": "_score"}
 
@@ -108,10 +109,10 @@ class Search:
     def key_types(self) -> list[pa.DataType]:
         return [self.bound.relation.arrow.field(name).type for name in self.key]
 
-    def call(self) -> str:
+    def call(self, suffix: str = "") -> str:
         """The function call that replaces the operator in the text."""
         alias = quote_identifier(self.operator.alias)
-        return f"{self.name}({', '.join(f'{alias}.{quote_identifier(name)}' for name in self.key)})"
+        return f"{self.name}{suffix}({', '.join(f'{alias}.{quote_identifier(name)}' for name in self.key)})"
 
 
 @dataclass(frozen=True)
@@ -174,9 +175,12 @@ class Searches:
         """Whether the table reference at this offset is searched."""
         return any(search.operator.ref_start == ref_start for search in self.bound)
 
-    def replacements(self) -> list[tuple[int, int, str]]:
-        """For each operator its span in the text and the function call that replaces it."""
-        return [(search.operator.start, search.operator.end, search.call()) for search in self.bound]
+    def replacements(self, suffix: str = "") -> list[tuple[int, int, str]]:
+        """For each operator its span in the text and the function call that replaces it.
+
+        `suffix`: makes the names of a run's functions its own, since DuckDB shares functions between connections.
+        """
+        return [(search.operator.start, search.operator.end, search.call(suffix)) for search in self.bound]
 
     def for_engine(self, parameters: Parameters) -> dict[str, Any]:
         """The parameters without those that only search operators name, and without vectors."""
@@ -215,9 +219,12 @@ class Searches:
         ids = ", ".join(dict.fromkeys(search.version.id for search in self.bound if search.version is not None))
         return f"it searches {ids or 'an empty table'}, which runs in this process and never on Spark"
 
-    def placeholders(self) -> list[SearchFunction]:
-        """The functions for the planner: with the right types, never called."""
-        return [_function(search, _no_rows(search)) for search in self.bound]
+    def placeholders(self) -> list[tuple[int, int, str]]:
+        """For each operator its span in the text, and a NULL of its type for the planner."""
+        return [
+            (search.operator.start, search.operator.end, f"CAST(NULL AS {_SQL_TYPES[search.operator.kind]})")
+            for search in self.bound
+        ]
 
     def rounds(self, columns: Mapping[int, Sequence[str]]) -> Iterator[SearchRound]:
         """Searches the vector tables, wider each round. `columns`: those that the query needs, by table reference.

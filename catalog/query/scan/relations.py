@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -66,7 +67,7 @@ class Relation:
     def arrow(self) -> pa.Schema:
         """The engine's schema: every column is nullable, because columns that are not read are null."""
         arrow = schema_to_pyarrow(self.schema, include_field_ids=False)
-        return pa.schema([pa.field(field.name, _engine_type(field.type)) for field in arrow])
+        return pa.schema([pa.field(field.name, engine_type(field.type)) for field in arrow])
 
     def fields(self, columns: Sequence[str]) -> list[NestedField]:
         by_name = {field.name: field for field in self.schema.fields}
@@ -82,6 +83,24 @@ class RelationScan:
     columns: tuple[str, ...]
     predicate: Predicate | None = None
     fetch: int | None = None
+
+
+@contextmanager
+def naming_the_file(live: LiveFile, relation: Relation) -> Iterator[None]:
+    """Raises the errors of reading a data file with its name: NotFound if it is gone, else Unavailable."""
+    path = live.file.file_path
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFound(
+            f"{path} is missing, but the queried snapshot of {relation.name} needs it: the snapshot may have "
+            "expired meanwhile; query a later point in time",
+            subject=path,
+        ) from None
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, LakeError):
+            raise
+        raise Unavailable(f"{path} cannot be read: {error}", subject=path) from error
 
 
 class RelationReader:
@@ -139,13 +158,17 @@ class RelationReader:
     def file_reader(self, relation: Relation, verified_io: VerifiedIO | None) -> FileReader:
         return FileReader(relation.metadata, self._io if verified_io is None else verified_io)
 
-    def live_mask(self, live: LiveFile, traffic: Traffic, verified_io: VerifiedIO | None) -> Mask:
-        """A mask of the file's rows that are not deleted. Delete files are small, and cached as small objects are."""
+    def positions(self, live: LiveFile, traffic: Traffic, verified_io: VerifiedIO | None) -> Any:
+        """The positions of the file's deleted rows. Delete files are small, and cached as small objects are."""
 
         def read(file: DataFile) -> dict[str, Any]:
             return self._positions(file, traffic, verified_io)
 
-        return live_rows(live.file.record_count, deleted_positions(live.deletes, live.file.file_path, read))
+        return deleted_positions(live.deletes, live.file.file_path, read)
+
+    def live_mask(self, live: LiveFile, traffic: Traffic, verified_io: VerifiedIO | None) -> Mask:
+        """A mask of the file's rows that are not deleted."""
+        return live_rows(live.file.record_count, self.positions(live, traffic, verified_io))
 
     def _positions(self, file: DataFile, traffic: Traffic, verified_io: VerifiedIO | None) -> dict[str, Any]:
         if verified_io is not None:
@@ -172,21 +195,10 @@ class _FileTask:
     verified_io: VerifiedIO | None
 
     def __call__(self, live: LiveFile) -> list[pa.RecordBatch]:
-        path = live.file.file_path
-        try:
+        with naming_the_file(live, self.relation):
             if live.file.file_format == FileFormat.PARQUET:
                 return self._read_parquet(live)
             return [self._batch(self._read_other(live))]
-        except FileNotFoundError:
-            raise NotFound(
-                f"{path} is missing, but the queried snapshot of {self.relation.name} needs it: the snapshot may have "
-                "expired meanwhile; query a later point in time",
-                subject=path,
-            ) from None
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, LakeError):
-                raise
-            raise Unavailable(f"{path} cannot be read: {error}", subject=path) from error
 
     def _read_parquet(self, live: LiveFile) -> list[pa.RecordBatch]:
         """One batch per row group, decoded in parallel if there are several."""
@@ -312,7 +324,7 @@ def _project_nested(
     return project_rows(stored_columns, stored, requested).cast(schema)
 
 
-def _engine_type(type_: Any) -> Any:
+def engine_type(type_: Any) -> Any:
     """The engine's Arrow type: text and bytes with 32-bit offsets, a UUID as its 16 bytes."""
     if pa.types.is_large_string(type_):
         return pa.string()

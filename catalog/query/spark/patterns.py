@@ -1,4 +1,4 @@
-"""Translates regular expressions from Rust's syntax (DataFusion) to Java's, where both match the same texts."""
+"""Translates regular expressions from RE2's syntax (DuckDB) to Java's, where both match the same texts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 from catalog.query.spark.nodes import NotEquivalent
 
-_FLAGS = "(?Ud)"
-"""As in Rust: `\\w`, `\\d` and case follow Unicode, and only `\\n` ends a line."""
+_FLAGS = "(?ud)"
+"""As in RE2: case follows Unicode, `\\w` and `\\d` do not, and only `\\n` ends a line."""
 _ESCAPED = re.compile(r"\\[wWdDsSbBtnr]|\\[^A-Za-z0-9\s]")
 _CLASS = re.compile(r"\[\^?(?:[^\[\]\\&~-]|(?<=[^\[^])-(?=[^\]-])|\\[wWdDsStnr]|\\[^A-Za-z0-9\s])+\]")
 _GROUP = re.compile(r"\((?:\?:|(?!\?))")

@@ -7,7 +7,7 @@
     results/queries/<id>/failure.json   why there is no result
     results/queries/<id>/cancelled.json the query was cancelled; overrides all of the above
 
-Needs neither DataFusion nor Spark: the job and the API read the same objects.
+Needs neither DuckDB nor Spark: the job and the API read the same objects.
 """
 
 from __future__ import annotations

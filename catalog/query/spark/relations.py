@@ -92,9 +92,7 @@ def _column(field: NestedField, written: NestedField | None, table: str) -> str:
     if written is None:
         return f"CAST(NULL AS {kind}) AS {quote_with_backticks(field.name)}"
     value = quote_with_backticks(written.name)
-    if isinstance(field.field_type, UUIDType):  # Spark reads a UUID as text, DataFusion as its 16 bytes
-        value = f"unhex(replace({value}, '-', ''))"
-    elif field.field_type != written.field_type:
+    if field.field_type != written.field_type:
         if not field.field_type.is_primitive:
             raise Invalid(
                 f"{table}.{field.name} is nested and its type changed after the last rows were written, so Spark would "
@@ -107,7 +105,7 @@ def _column(field: NestedField, written: NestedField | None, table: str) -> str:
 
 def _spark_type(type_: IcebergType, name: str, table: str, *, nested: bool = False) -> str:
     if isinstance(type_, UUIDType) and not nested:
-        return "BINARY"
+        return "STRING"
     if isinstance(type_, DecimalType):
         return f"DECIMAL({type_.precision}, {type_.scale})"
     if isinstance(type_, ListType):

@@ -1,7 +1,7 @@
-"""Rewrites expressions that mean different things in DataFusion and Spark.
+"""Rewrites expressions that mean different things in DuckDB and Spark.
 
-Two passes over a typed tree: the first changes types (literals, rounding), the second depends on them. A function that
-is not listed here is rejected: an error is better than a wrong result.
+Three passes over a typed tree: divisions, then what changes other types (rounding, sums), then what depends on them.
+A function that is not listed here is rejected: an error is better than a wrong result.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from catalog.query.spark.texts import (
     substring,
     trim,
 )
+from catalog.query.sql.dialect import DIALECT
 
 _SUPPORTED_FUNCTIONS = (
     *(exp.And, exp.Or, exp.Xor, exp.Case, exp.Coalesce, exp.Nullif, exp.Exists, exp.Cast, exp.If),
@@ -69,25 +70,44 @@ _CAST_TARGETS = {
 _WITHOUT_ZONE = {KIND.TIMESTAMP, KIND.TIMESTAMPNTZ, KIND.DATE}
 _PLAIN_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?")
 _MAX_COMPARISONS = 64  # an IN of more values is not expanded to comparisons
-_DOUBLE_RESULT = exp.Ceil | exp.Floor | exp.Round
-_ARITHMETIC = exp.Add | exp.Sub | exp.Mul | exp.Mod | exp.Div | exp.Neg
+_ROUNDING = exp.Ceil | exp.Floor | exp.Round
 
 
-def rewrite_types(tree: exp.Expr, *, exact_decimals: bool) -> exp.Expr:
-    """Gives literals and functions DataFusion's types: integer literals have 64 bits, `round` of one is a double."""
+def check_functions(tree: exp.Expr) -> exp.Expr:
+    """NotEquivalent for a function that is not listed. Comes before the rewrites, which use others."""
     for node in _leaves_first(tree):
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "date_part" and len(node.expressions) == 2:
+            part, value = node.expressions
+            if isinstance(part, exp.Literal) and part.is_string:
+                node.replace(exp.Extract(this=exp.var(part.this.upper()), expression=value.copy()))
+                continue
         if isinstance(node, exp.Func) and not isinstance(node, _SUPPORTED_FUNCTIONS):
             raise NotEquivalent(
                 f"{function_name(node)} is not known to mean the same in Spark: leave it out, or narrow the query"
             )
-        if isinstance(node, exp.Literal) and not node.is_string:
-            _widen(node, exact_decimals)
-        elif isinstance(node, _DOUBLE_RESULT):
+    return tree
+
+
+def rewrite_divisions(tree: exp.Expr) -> exp.Expr:
+    """Makes every `/` a division of doubles, as in DuckDB. Comes first: the types around it depend on it."""
+    for node in _leaves_first(tree):
+        if isinstance(node, exp.Div):
+            _divide(node)
+    return tree
+
+
+def rewrite_types(tree: exp.Expr) -> exp.Expr:
+    """Gives functions DuckDB's types: `ceil` and `floor` give doubles, sums of whole numbers widen."""
+    for node in _leaves_first(tree):
+        if isinstance(node, _ROUNDING):
             if kind_of(node.this) not in {*INTEGERS, *FLOATS}:
                 raise NotEquivalent(
                     f"{function_name(node)} of {type_name(node.this)} is not known to mean the same in Spark"
                 )
-            wrap(node, lambda inner: exp.cast(inner, "double"))
+            if not isinstance(node, exp.Round) or kind_of(node.this) in FLOATS:
+                wrap(node, lambda inner: exp.cast(inner, "double"))
+        elif isinstance(node, exp.Sum) and kind_of(node.this) in INTEGERS:
+            node.set("this", exp.cast(node.this.copy(), "decimal(20, 0)"))
         elif isinstance(node, exp.Cast):
             _cast(node)
         elif isinstance(node, exp.Explode) and not isinstance(node.parent, exp.Alias | exp.Select):
@@ -115,29 +135,17 @@ def _leaves_first(tree: exp.Expr) -> list[Any]:
     return list(reversed(list(tree.walk(bfs=True))))
 
 
-def _widen(node: exp.Literal, exact_decimals: bool) -> None:
-    """In DataFusion integer literals have 64 bits, and others are doubles unless the tables have decimals."""
-    if not str(node.this).isdecimal():
-        if not exact_decimals:
-            wrap(node, lambda inner: exp.cast(exp.Literal.string(str(inner.this)), "double"))
-        return
-    parent = node.parent
-    if isinstance(parent, exp.Neg):
-        parent = parent.parent
-    if not isinstance(parent, _ARITHMETIC | exp.Case | exp.If | exp.Coalesce | exp.Select | exp.Alias | exp.Sum):
-        return  # an argument or a count, for which Spark expects 32 bits
-    if isinstance(parent, exp.Add | exp.Sub) and any(kind_of(side) == KIND.DATE for side in operands(parent)):
-        return  # a number of days
-    wrap(node, lambda inner: exp.cast(inner, "bigint"))
-
-
 def _cast(node: exp.Cast) -> None:
     to = node.to
     if isinstance(node.this, exp.Literal) and node.this.is_string and to.this == KIND.INTERVAL:
         return
     if to.this not in _CAST_TARGETS:
-        raise NotEquivalent(f"a cast to {to.sql('postgres')} is not known to mean the same in Spark")
-    if to.this in TEXTS:
+        raise NotEquivalent(f"a cast to {to.sql(DIALECT)} is not known to mean the same in Spark")
+    if to.this in INTEGERS and kind_of(node.this) in FLOATS:  # DuckDB rounds, to even numbers; Spark cuts
+        node.set("this", exp.Anonymous(this="rint", expressions=[node.this.copy()]))
+    elif to.this in INTEGERS and kind_of(node.this) in DECIMALS:
+        node.set("this", exp.Round(this=node.this.copy()))
+    elif to.this in TEXTS:
         check_text(node.this)
         node.set("to", exp.DataType.build("text"))
     elif to.this in _WITHOUT_ZONE:
@@ -148,34 +156,24 @@ def _cast(node: exp.Cast) -> None:
 
 
 def _check_time(node: exp.Expr) -> None:
-    """NotEquivalent for text that may hold an offset: cast to a time, DataFusion applies it and Spark ignores it."""
+    """NotEquivalent for text that may hold an offset: cast to a time, it is not certain to mean the same."""
     if not (isinstance(node, exp.Literal) and _PLAIN_TIME.fullmatch(node.this)):
-        excerpt = node.sql("postgres")[:60]
+        excerpt = _excerpt(node)
         raise NotEquivalent(
             f"an offset in {excerpt} would be ignored in Spark: write it in UTC, or cast to timestamptz"
         )
 
 
 def _divide(node: exp.Div) -> None:
+    """`/` gives a double, and an infinity or NaN for a zero divisor, where Spark raises an error."""
     kinds = [kind_of(side) for side in operands(node)]
     if KIND.UNKNOWN in kinds:
-        raise NotEquivalent(
-            f"the types in {node.sql('postgres')[:60]} are not known, so it may divide integers: cast one side"
-        )
-    if all(kind in INTEGERS for kind in kinds):
-        node.replace(
-            with_type(exp.Paren(this=exp.IntDiv(this=node.left.copy(), expression=node.right.copy())), "bigint")
-        )
-        return
-    plain = node.copy()
-    for name in ("typed", "safe"):
-        plain.set(name, False)
-    if not any(kind in FLOATS for kind in kinds):
-        _check_quotient(node)
-    if not any(kind in FLOATS for kind in kinds) or is_nonzero(node.right):
-        node.replace(with_type(exp.Paren(this=plain), node.type))
-        return
+        raise NotEquivalent(f"the types in {_excerpt(node)} are not known: cast both sides to double")
     dividend, divisor = (exp.cast(side.copy(), "double") for side in operands(node))
+    plain = exp.Paren(this=exp.Div(this=dividend.copy(), expression=divisor.copy(), typed=False, safe=False))
+    if is_nonzero(node.right):
+        node.replace(with_type(plain, "double"))
+        return
     by_zero = (
         exp.Case()
         .when(
@@ -187,20 +185,17 @@ def _divide(node: exp.Div) -> None:
         .when(exp.GT(this=dividend.copy(), expression=double_zero()), special_double("Infinity"))
         .when(exp.LT(this=dividend.copy(), expression=double_zero()), special_double("-Infinity"))
     )
-    divided = exp.Case().when(exp.EQ(this=divisor, expression=double_zero()), by_zero).else_(exp.Paren(this=plain))
+    divided = exp.Case().when(exp.EQ(this=divisor, expression=double_zero()), by_zero).else_(plain)
     node.replace(with_type(divided, "double"))
 
 
-def _check_quotient(node: exp.Div) -> None:
-    """NotEquivalent for a quotient of decimals, which has more digits in Spark, unless the result's type cuts them."""
-    ancestor = node.parent
-    while isinstance(ancestor, exp.Paren | exp.Alias):
-        ancestor = ancestor.parent
-    if not (isinstance(ancestor, exp.Select) and ancestor.parent is None):
-        excerpt = node.sql("postgres")[:60]
-        raise NotEquivalent(
-            f"{excerpt} divides decimals, which gives more digits in Spark: cast one side to double precision"
-        )
+def _divide_whole(node: exp.IntDiv) -> None:
+    if not all(kind_of(side) in INTEGERS for side in operands(node)):
+        raise NotEquivalent(f"{_excerpt(node)} is not a division of whole numbers: write floor(a / b)")
+
+
+def _excerpt(node: exp.Expr) -> str:
+    return node.sql(DIALECT)[:60]
 
 
 def _subtract(node: exp.Sub) -> None:
@@ -225,9 +220,7 @@ def _shift(node: exp.Add | exp.Sub) -> None:
         for interval in other.find_all(exp.Interval):
             words = f"{interval.args.get('unit') or ''} {interval.this.sql() if interval.this else ''}".upper()
             if any(word in words for word in ("HOUR", "MINUTE", "SECOND", "MILLI", "MICRO", "NANO", ":")):
-                raise NotEquivalent(
-                    "a date plus less than a day is a date in DataFusion and a time in Spark: cast it to timestamp"
-                )
+                raise NotEquivalent("a date plus less than a day has another type in Spark: cast it to timestamp")
         return
 
 
@@ -237,7 +230,7 @@ def _compare(node: exp.Expr) -> None:
     ]
     kinds = {kind_of(side) for side in (*compared, *node.args.get("expressions", ()))}
     if kinds & TEXTS and kinds & NUMBERS:
-        raise NotEquivalent(f"{node.sql('postgres')[:60]} compares text with a number: cast one side")
+        raise NotEquivalent(f"{_excerpt(node)} compares text with a number: cast one side")
     if KIND.INTERVAL in kinds:
         raise NotEquivalent("an interval of a day equals 24 hours only in Spark: compare times")
     if kinds & _WITHOUT_ZONE:
@@ -250,9 +243,9 @@ def _extract(node: exp.Extract) -> None:
     part = node.name.upper()
     if part not in _EXTRACT_PARTS:
         raise NotEquivalent(f"extract({part.lower()} …) is not known to mean the same in Spark")
-    if part == "DOW":  # Sunday is 0 in DataFusion and 1 in Spark
+    if part == "DOW":  # Sunday is 0 in DuckDB and 1 in Spark
         wrap(node, lambda inner: exp.Paren(this=exp.Sub(this=inner, expression=literal_one())), "int")
-    elif part == "SECOND":  # an integer in DataFusion
+    elif part == "SECOND":  # an integer in DuckDB
         wrap(node, lambda inner: exp.cast(inner, "int"), "int")
 
 
@@ -274,9 +267,9 @@ def _logarithm(node: exp.Ln) -> None:
 
 
 def _element(node: exp.Bracket) -> None:
-    """An element of an array, NULL beyond its end as in DataFusion; Spark's own operator would raise an error."""
+    """An element of an array, NULL beyond its end as in DuckDB; Spark's own operator would raise an error."""
     if kind_of(node.this) != KIND.ARRAY or len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-        raise NotEquivalent(f"{node.sql('postgres')[:60]} is not known to mean the same in Spark")
+        raise NotEquivalent(f"{_excerpt(node)} is not known to mean the same in Spark")
     index = integer_literal(node.expressions[0])  # from 0: the parser subtracted 1
     if index is None:
         raise NotEquivalent("the index of an array element must be an integer literal, from 1")
@@ -287,13 +280,9 @@ def _element(node: exp.Bracket) -> None:
 
 
 def _average(node: exp.Avg) -> None:
-    """DataFusion truncates an average of decimals, Spark rounds it: adds four digits, which the result's type cuts."""
-    kind = node.this.type
-    if kind_of(node.this) not in DECIMALS or kind is None or len(kind.expressions) != 2:
-        return
-    precision, scale = (int(part.name) for part in kind.expressions)
-    if precision <= 26:
-        node.set("this", exp.cast(node.this.copy(), f"decimal({precision + 4}, {scale + 4})"))
+    """An average of decimals is a double in DuckDB."""
+    if kind_of(node.this) in DECIMALS:
+        node.set("this", exp.cast(node.this.copy(), "double"))
 
 
 def _in(node: exp.In) -> None:
@@ -312,7 +301,7 @@ def _in(node: exp.In) -> None:
 
 
 _REWRITES: dict[Any, Callable[[Any], None]] = {
-    exp.Div: _divide,
+    exp.IntDiv: _divide_whole,
     exp.Sub: _subtract,
     exp.Add: _shift,
     exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Between: _compare,

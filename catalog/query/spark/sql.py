@@ -20,13 +20,13 @@ from sqlglot.schema import MappingSchema
 
 from catalog.core.errors import Invalid
 from catalog.query.plan.planning import Plan, View
-from catalog.query.run.engine import Parameters, parameters_by_name
+from catalog.query.run.engine import Parameters, parameters_by_name, quote_identifier
 from catalog.query.spark.nodes import NotEquivalent
 from catalog.query.spark.relations import SparkRelation, spark_relation
-from catalog.query.spark.rewrites import rewrite_types, rewrite_values
-from catalog.query.spark.shapes import JoinedInPlace, add_grand_totals, check_shape, check_text
+from catalog.query.spark.rewrites import check_functions, rewrite_divisions, rewrite_types, rewrite_values
+from catalog.query.spark.shapes import JoinedInPlace, add_grand_totals, check_shape
+from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.search_operators import folded
-from catalog.query.sql.statement import DIALECT
 
 _VIEW_PREFIX = "strandline_r"
 
@@ -41,12 +41,11 @@ def translate(plan: Plan) -> tuple[str, tuple[SparkRelation, ...]]:
         (planned.database, planned.table): relation for planned, relation in zip(plan.relations, relations, strict=True)
     }
     try:
-        check_text(plan.text)
         tree = sqlglot.parse_one(plan.text, read=DIALECT)
         check_shape(tree)
         tree = _replace_tables(tree, by_name, plan.views)
-        tree = _replace_parameters(tree, plan.parameters)
-        return _generate(tree, relations, exact_decimals=plan.exact_decimals), relations
+        tree = check_functions(_replace_parameters(tree, plan.parameters))
+        return _generate(tree, relations), relations
     except NotEquivalent as error:
         raise Invalid(f"the query cannot run on Spark: {error}", subject="route") from None
     except SqlglotError as error:
@@ -54,14 +53,15 @@ def translate(plan: Plan) -> tuple[str, tuple[SparkRelation, ...]]:
         raise Invalid(f"the query cannot be translated to Spark SQL: {reason}", subject="route") from None
 
 
-def _generate(tree: exp.Expr, relations: Sequence[SparkRelation], *, exact_decimals: bool) -> str:
+def _generate(tree: exp.Expr, relations: Sequence[SparkRelation]) -> str:
     columns: dict[str, object] = {
         relation.view: {name: exp.DataType.build(kind, dialect="spark") for name, kind in relation.columns.items()}
         for relation in relations
     }
-    schema = MappingSchema(columns, dialect=JoinedInPlace, normalize=False)
+    schema = MappingSchema(columns, dialect=JoinedInPlace)
     tree = qualify(tree, schema=schema, dialect=JoinedInPlace, validate_qualify_columns=True, quote_identifiers=True)
-    tree = rewrite_types(annotate_types(tree, schema=schema, dialect=DIALECT), exact_decimals=exact_decimals)
+    tree = rewrite_divisions(annotate_types(tree, schema=schema, dialect=DIALECT))
+    tree = rewrite_types(annotate_types(tree, schema=schema, dialect=DIALECT))
     tree = add_grand_totals(rewrite_values(annotate_types(tree, schema=schema, dialect=DIALECT)))
     return tree.sql("spark", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
 
@@ -70,7 +70,7 @@ def _replace_tables(
     tree: exp.Expr, by_name: Mapping[tuple[str, str], SparkRelation], views: Sequence[View]
 ) -> exp.Expr:
     """Replaces each table by its Spark view, and a table with access rules by its masking query."""
-    masking = {(view.database, view.table): view.sql for view in views}
+    masking = {tuple(view.name.split(".", 1)): view for view in views}
     for node in list(tree.find_all(exp.Table)):
         if not isinstance(node.this, exp.Identifier):
             raise NotEquivalent(f"{node.this.sql(DIALECT)[:60]} is not supported in FROM")
@@ -79,7 +79,8 @@ def _replace_tables(
         name = (folded(node.args["db"]), folded(node.this))
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name[1], quoted=True))
         if name in masking:
-            inner = _replace_tables(sqlglot.parse_one(masking[name], read=DIALECT), by_name, ())
+            source = ".".join(map(quote_identifier, name))
+            inner = _replace_tables(sqlglot.parse_one(masking[name].sql(source), read=DIALECT), by_name, ())
             node.replace(exp.Subquery(this=inner, alias=alias))
         else:
             node.replace(exp.Table(this=exp.to_identifier(by_name[name].view, quoted=True), alias=alias))

@@ -7,7 +7,6 @@ from typing import Any
 from sqlglot import exp
 
 from catalog.query.spark.nodes import (
-    DECIMALS,
     FLOATS,
     KIND,
     TIMES,
@@ -20,65 +19,46 @@ from catalog.query.spark.nodes import (
     with_type,
 )
 from catalog.query.spark.patterns import java_pattern
+from catalog.query.sql.dialect import DIALECT
 
 
 def check_text(node: exp.Expr) -> None:
     """NotEquivalent for values that Spark formats differently as text: floats and times."""
     kind = kind_of(node)
     if kind in {*FLOATS, *TIMES} or kind == KIND.UNKNOWN:
-        raise NotEquivalent(
-            f"text from {type_name(node)} is formatted differently in Spark ({node.sql('postgres')[:60]})"
-        )
-    if kind in DECIMALS and node.find(exp.Div, exp.Avg) is not None:
-        raise NotEquivalent(
-            f"{node.sql('postgres')[:60]} divides decimals, which gives more digits in Spark: cast it to double"
-        )
+        raise NotEquivalent(f"text from {type_name(node)} is formatted differently in Spark ({node.sql(DIALECT)[:60]})")
 
 
 def substring(node: exp.Substring) -> None:
-    """In DataFusion a position below 1 is before the text; Spark would count it from the end."""
+    """A position from 1 means the same. In DuckDB 0 is before the text, and a negative length counts backwards."""
     start, length = node.args.get("start"), node.args.get("length")
     if length is not None and integer_literal(length) is None:
-        length = _checked_length(length)
-        node.set("length", length)
-    if start is None or (integer_literal(start) or 0) >= 1:
-        return
-    position = exp.cast(start.copy(), "int")
-    node.set(
-        "start",
-        exp.Case().when(exp.LT(this=position.copy(), expression=literal_one()), literal_one()).else_(position.copy()),
-    )
-    if length is not None:
-        size = exp.Add(this=exp.cast(length.copy(), "int"), expression=_length_before(position))
-        less = exp.LT(this=size.copy(), expression=exp.Literal.number(0))
-        node.set("length", exp.Case().when(less, exp.Literal.number(0)).else_(size))
+        node.set("length", _checked(length, exp.Literal.number(0), "substring has a negative length"))
+    if start is not None and (integer_literal(start) or 0) < 1:
+        if integer_literal(start) is not None or isinstance(start, exp.Neg):
+            raise NotEquivalent("substring from a position below 1 is not known to mean the same in Spark")
+        node.set("start", _checked(start, literal_one(), "substring begins before the text"))
 
 
-def _checked_length(length: exp.Expr) -> exp.Expr:
-    """The length as an integer. A negative length is an error in DataFusion, but not in Spark."""
-    if isinstance(length, exp.Neg) and integer_literal(length.this) is not None:
-        raise NotEquivalent("substring has a negative length")
-    checked = exp.cast(length.copy(), "int")
-    less = exp.LT(this=checked.copy(), expression=exp.Literal.number(0))
-    error = exp.Anonymous(this="raise_error", expressions=[exp.Literal.string("substring has a negative length")])
+def _checked(number: exp.Expr, least: exp.Expr, message: str) -> exp.Expr:
+    """The number as an integer; Spark raises the error where it is less than `least`."""
+    if isinstance(number, exp.Neg) and integer_literal(number.this) is not None:
+        raise NotEquivalent(message)
+    checked = exp.cast(number.copy(), "int")
+    error = exp.Anonymous(this="raise_error", expressions=[exp.Literal.string(f"{message}: not known in Spark")])
+    less = exp.LT(this=checked.copy(), expression=least)
     return exp.Case().when(less, exp.cast(error, "int")).else_(checked)
 
 
 def replace(node: exp.Replace) -> None:
-    """NotEquivalent for an empty search text: DataFusion finds it everywhere, Spark nowhere."""
+    """NotEquivalent unless the search text is a literal and not empty."""
     search = node.expression
     if not (isinstance(search, exp.Literal) and search.is_string and search.this):
         raise NotEquivalent("the text that replace() searches for must be a literal and not empty")
 
 
-def _length_before(at: exp.Expr) -> exp.Expr:
-    """How much of a length is before the text, as zero or a negative number."""
-    before = exp.Paren(this=exp.Sub(this=at.copy(), expression=literal_one()))
-    return exp.Case().when(exp.LT(this=at.copy(), expression=literal_one()), before).else_(exp.Literal.number(0))
-
-
 def left_or_right(node: exp.Left | exp.Right) -> None:
-    """In DataFusion `left(s, -2)` is all but the last two characters."""
+    """In DuckDB `left(s, -2)` is all but the last two characters."""
     count = node.expression
     if (integer_literal(count) or -1) >= 0:
         return

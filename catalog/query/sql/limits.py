@@ -20,7 +20,7 @@ from catalog.core.errors import Invalid
 MAX_BYTES = 256 * 1024
 MAX_TOKENS = 50_000
 MAX_NESTING = 40
-"""Brackets and CASE … END within one another. DataFusion's parser stops at 50 levels, sqlglot's at a similar depth."""
+"""Brackets and CASE … END within one another. sqlglot's parser ends at a similar depth."""
 MAX_TYPED_NESTING = 8
 """Brackets after a type name or a subscript, as in array[…], int(…) and a[1][2], within one another: sqlglot tries
 such brackets as a type first, and then as a value, so its time doubles with each level."""

@@ -61,7 +61,7 @@ class SearchOperator:
     parameter_is_search_only: bool
 
 
-def operators(tokens: Sequence[Token], tree: exp.Query) -> tuple[SearchOperator, ...]:
+def operators(tokens: Sequence[Token], tree: exp.Expr) -> tuple[SearchOperator, ...]:
     """Every search operator, in the order of the text. Invalid, with what to write, for a wrong operand."""
     spans = dict(_spans(tokens))
     nodes = list(_nodes(tree))
@@ -73,7 +73,7 @@ def operators(tokens: Sequence[Token], tree: exp.Query) -> tuple[SearchOperator,
     return tuple(sorted(unsorted, key=lambda operator: operator.start))
 
 
-def _nodes(tree: exp.Query) -> Iterator[tuple[Any, Kind]]:
+def _nodes(tree: exp.Expr) -> Iterator[tuple[Any, Kind]]:
     for node in tree.walk():
         if isinstance(node, exp.Distance):
             yield node, "distance"
@@ -84,7 +84,7 @@ def _nodes(tree: exp.Query) -> Iterator[tuple[Any, Kind]]:
 
 
 def _operator(
-    node: Any, kind: Kind, tree: exp.Query, spans: dict[int, tuple[int, int]], other_parameters: set[str]
+    node: Any, kind: Kind, tree: exp.Expr, spans: dict[int, tuple[int, int]], other_parameters: set[str]
 ) -> SearchOperator:
     column, argument = _operands(node, kind)
     symbol = {"distance": "<->", "match": "@@", "score": SCORE}[kind]

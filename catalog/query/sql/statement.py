@@ -21,22 +21,26 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import Invalid
 from catalog.core.point_in_time import Moment, PointInTime, parse_point_in_time, parse_time
-from catalog.query.sql.clauses import check_clauses
+from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.limits import check_bytes, check_tokens, check_tree, refuse_recursion
 from catalog.query.sql.search_operators import SearchOperator, folded, operators
 
 # sqlglot logs a warning for a statement that it does not know; here that is an error with its own message.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-DIALECT = "postgres"
 _MAX_CACHED_LENGTH = 8 * 1024
 
 # Functions in FROM that make rows from their arguments alone; any other could read data that was not granted.
-_ROW_SOURCES = frozenset({"generate_series", "range", "unnest"})
+_ROW_SOURCES = frozenset({"generate_series", "range", "unnest", "json_each", "json_tree"})
 # Their results depend on more than the snapshots: queries with them are never cached.
 _VOLATILE = frozenset(
-    {"now", "random", "uuid", "current_date", "current_time", "current_timestamp", "today", "localtimestamp"}
-)
+    {
+        "age", "ago", "current_date", "current_localtime", "current_localtimestamp", "current_time",
+        "current_timestamp", "gen_random_uuid", "get_current_time", "get_current_timestamp", "localtime",
+        "localtimestamp", "now", "pg_conf_load_time", "pg_postmaster_start_time", "random", "sample", "tablesample",
+        "today", "transaction_timestamp", "uuid", "uuidv4", "uuidv7",
+    }
+)  # fmt: skip
 _EXPLAIN_ROUTE = re.compile(r"\s*EXPLAIN\s+ROUTE\s+", re.IGNORECASE)
 _TIME_WORDS = frozenset({"SYSTEM_TIME", "TIMESTAMP"})
 _VERSION_WORDS = _TIME_WORDS | {"SYSTEM_VERSION", "VERSION"}
@@ -64,13 +68,14 @@ class Statement:
     """`text` is the query with its AS OF clauses replaced by spaces; `tree` is its sqlglot syntax tree."""
 
     text: str
-    tree: exp.Query
+    tree: exp.Expr
     refs: tuple[TableRef, ...]
     normalised: str
     volatile: bool
-    recursive: bool
     explain: bool = False
     searches: tuple[SearchOperator, ...] = ()
+    qualifiers: tuple[tuple[int, int, str], ...] = ()
+    """The spans of `database.` in `database.table.column`, to be removed: the engine's tables have no database."""
 
 
 def parse(sql: str) -> Statement:
@@ -103,9 +108,9 @@ def _parse(sql: str) -> Statement:
         )
     normalised = " ".join(_normalised(token) for token in tokens)
     volatile = any(token.text.lower() in _VOLATILE for token in tokens if token.token_type != TokenType.STRING)
-    recursive = any(node.args.get("recursive") for node in tree.find_all(exp.With))
     searches = operators(tokens, tree)
-    return Statement(text, tree, refs, normalised, volatile, recursive, explain is not None, searches)
+    qualifiers = tuple(_qualifiers(tree, refs))
+    return Statement(text, tree, refs, normalised, volatile, explain is not None, searches, qualifiers)
 
 
 _cached_parse = lru_cache(maxsize=256)(_parse)
@@ -125,7 +130,7 @@ def _tokens(sql: str) -> list[Token]:
         raise Invalid(f"the query cannot be parsed: {_first_line(error)}") from None
 
 
-def _parse_query(text: str) -> exp.Query:
+def _parse_query(text: str) -> exp.Expr:
     try:
         with refuse_recursion():
             parsed = [tree for tree in sqlglot.parse(text, read=DIALECT) if tree is not None]
@@ -134,7 +139,7 @@ def _parse_query(text: str) -> exp.Query:
     if len(parsed) != 1:
         raise Invalid(f"there are {len(parsed)} statements: send one at a time")
     (tree,) = parsed
-    if not isinstance(tree, exp.Query):
+    if not isinstance(tree, exp.Query | exp.Values | exp.Summarize | exp.Pivot):
         word = text.split(maxsplit=1)[0].upper()
         name = word if word.isalpha() else "this"
         raise Invalid(f"{name} is not a query: write a SELECT; queries only read")
@@ -146,11 +151,10 @@ def _parse_query(text: str) -> exp.Query:
             raise Invalid("a query cannot write or lock: remove INTO or FOR UPDATE")
         if isinstance(node, exp.Command):
             raise Invalid(f"{node.name} is not a query: write a SELECT")
-    check_clauses(tree)
     return tree
 
 
-def _refs(tree: exp.Query, versions: dict[int, PointInTime]) -> Iterator[TableRef]:
+def _refs(tree: exp.Expr, versions: dict[int, PointInTime]) -> Iterator[TableRef]:
     for node in tree.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier):
             name = _function_name(node.this)
@@ -175,6 +179,16 @@ def _refs(tree: exp.Query, versions: dict[int, PointInTime]) -> Iterator[TableRe
             bool(node.alias),
             versions.get(end),
         )
+
+
+def _qualifiers(tree: exp.Expr, refs: Sequence[TableRef]) -> Iterator[tuple[int, int, str]]:
+    named = {(ref.database, ref.table) for ref in refs if ref.database is not None}
+    for column in tree.find_all(exp.Column):
+        database, table = column.args.get("db"), column.args.get("table")
+        if not isinstance(database, exp.Identifier) or not isinstance(table, exp.Identifier):
+            continue
+        if (folded(database), folded(table)) in named and column.args.get("catalog") is None:
+            yield database.meta["start"], table.meta["start"], ""
 
 
 def _ctes_around(node: exp.Expr) -> set[str]:

@@ -65,6 +65,7 @@ class Worker:
         self._engine_bytes = int((memory_bytes - _data_bytes()) * _HEADROOM)
         if self._engine_bytes <= 0:
             raise MemoryError(f"nothing is left of {memory_bytes} bytes after the start")
+        warm_up(self._engine_bytes)
         self._requests: queue.SimpleQueue[QueryRequest] = queue.SimpleQueue()
 
     def run(self) -> None:

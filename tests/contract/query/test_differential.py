@@ -22,7 +22,7 @@ from tests.worlds.query_grammar import Grammar
 from tests.worlds.query_tables import make_tables
 
 STATEMENTS, SEEDS = int(os.environ.get("STRANDLINE_STATEMENTS", "100")), 20
-VERSIONS, VERSIONED_SEEDS = 3, 4
+VERSIONS, VERSIONED_SEEDS, VERIFIED_SEEDS = 3, 4, 2
 """How many of the newest snapshots of `qa.t` are read: those with its last schema."""
 
 
@@ -66,6 +66,20 @@ def test_random_statements_give_duckdbs_answers(
         text, ordered = grammar.statement()
         theirs = rows_of(duck.sql(text).to_arrow_table())
         assert_same(rows_of(lake.queries.run(text)), theirs, ordered=ordered, note=text)
+
+
+@pytest.mark.parametrize("seed", range(VERIFIED_SEEDS))
+def test_random_verified_statements_give_duckdbs_answers(
+    peers: tuple[Lake, duckdb.DuckDBPyConnection], seed: int
+) -> None:
+    """Verified rows reach DuckDB as Arrow, with the columns only that the statement was found to use."""
+    lake, duck = peers
+    grammar = Grammar(random.Random(f"verified {seed}"))
+    for _ in range(STATEMENTS // 4):
+        text, ordered = grammar.statement()
+        theirs = rows_of(duck.sql(text).to_arrow_table())
+        answer = lake.queries.run(text, verify=True)
+        assert_same(rows_of(answer), theirs, ordered=ordered, note=text)
 
 
 @pytest.fixture(scope="module")

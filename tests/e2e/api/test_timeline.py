@@ -267,8 +267,8 @@ class TestQueries:
             ("SELECT * FROM read_parquet('/etc/passwd')", 400, "only tables of the lake can be read"),
             ("SELECT metre FROM gold.badly_asked", 400, "did you mean metres"),
             ("SELECT * FROM gold.badly_aske", 404, "did you mean gold.badly_asked"),
-            ("SELECT station + interval '1 day' FROM gold.badly_asked", 400, "Utf8"),
-            ("SELECT 1 / 0", 400, "ivide by zero"),
+            ("SELECT station + interval '1 day' FROM gold.badly_asked", 400, "VARCHAR"),
+            ("SELECT 1 // 0", 400, "ivision by zero"),
         ],
         ids=["syntax", "several", "file", "column", "table", "types", "arithmetic"],
     )
@@ -296,7 +296,7 @@ class TestQueries:
     def test_what_never_ends_is_ended_and_what_does_not_fit_is_refused(self, api: Api) -> None:
         endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
         many = "generate_series(1, 30000)"
-        large = f"SELECT a.value, array_agg(b.value) FROM {many} a, {many} b GROUP BY 1"
+        large = f"SELECT a.value, array_agg(b.value) FROM {many} a(value), {many} b(value) GROUP BY 1"
         for sql, said in ((endless, "took longer than"), (large, "needs more than")):
             answer = api.post("/query", {"sql": sql})
             assert problem(answer) == (400, "invalid") and said in answer.json()["detail"]

@@ -135,8 +135,8 @@ def test_verify_ends_with_3_when_an_object_was_altered(lake: Lake) -> None:
         ("SELECT * FROM read_parquet('/etc/passwd')", 2, "only tables of the lake can be read"),
         ("SELECT metre FROM shore.tides", 2, "did you mean metres"),
         ("SELECT * FROM shore.tide", 1, "did you mean shore.tides"),
-        ("SELECT station + interval '1 day' FROM shore.tides", 2, "Utf8"),
-        ("SELECT 1 / 0", 2, "ivide by zero"),
+        ("SELECT station + interval '1 day' FROM shore.tides", 2, "VARCHAR"),
+        ("SELECT 1 // 0", 2, "ivision by zero"),
     ],
     ids=["syntax", "several", "file", "column", "table", "types", "arithmetic"],
 )
@@ -148,7 +148,7 @@ def test_bad_input_ends_with_its_code_and_a_reason(lake: Lake, sql: str, code: i
 
 def test_what_never_ends_is_ended_and_what_does_not_fit_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-    large = "SELECT a.value, array_agg(b.value) FROM generate_series(1, 3000) a, generate_series(1, 3000) b GROUP BY 1"
+    large = "SELECT a.value, array_agg(b.value) FROM range(3000) a(value), range(3000) b(value) GROUP BY 1"
     # Memory runs out at once, however slow the machine: its deadline is far, so that only one of the two can be why.
     for sql, seconds, said in ((endless, 0.5, "took longer than"), (large, 300.0, "needs more than 16 MiB")):
         monkeypatch.setattr(

@@ -9,7 +9,7 @@ import sys
 
 import functions
 
-HEAVY = ("datafusion", "lance", "lancedb", "pyspark", "sqlglot", "wordllama")
+HEAVY = ("datafusion", "duckdb", "lance", "lancedb", "pyspark", "sqlglot", "wordllama")
 
 
 def test_no_handler_imports_an_engine_at_start() -> None:

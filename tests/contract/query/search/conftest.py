@@ -22,8 +22,8 @@ def runs() -> Iterator[list[Session]]:
     made: list[Session] = []
 
     class Counted(Session):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
+        def __init__(self, *options: Any) -> None:
+            super().__init__(*options)
             made.append(self)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -69,13 +69,13 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
     "verified": (f"SELECT sum(id) AS n FROM {TABLE}", {"verify": True}),
     "explained": (f"EXPLAIN ROUTE SELECT id FROM {TABLE}", {}),
     "nested": ("SELECT [1, 2] AS list, {'a': 1} AS struct, NULL AS nothing, DATE '2026-03-01' AS day", {}),
-    "dictionary": ("SELECT arrow_cast('x', 'Dictionary(Int32, Utf8)') AS d", {}),
+    "dictionary": ("SELECT 'x'::ENUM('x', 'y') AS d", {}),
     "a caller who may": (f"SELECT count(id) AS n FROM {TABLE}", {"caller": Caller("a", (Role(Level.READ, TABLE),))}),
     "a caller who may not": (f"SELECT id FROM {TABLE}", {"caller": Caller("a", (Role(Level.READ, "other.*"),))}),
     "no such table": ("SELECT * FROM tides.nothing", {}),
     "no such column": (f"SELECT metre FROM {TABLE}", {}),
     "not SQL": ("SELEC 1", {}),
-    "while it runs": (f"SELECT 1 / (id - 4) AS n FROM {TABLE}", {}),
+    "while it runs": (f"SELECT 1 // (id - 4) AS n FROM {TABLE}", {}),
     "an error with a subject": ("SELECT * FROM read_csv('/etc/passwd')", {}),
     "too many for it": (f"SELECT * FROM {TABLE}", {"limits": EngineLimits(64), "engine": "lambda"}),
     "no such point": (f"SELECT 1 FROM {TABLE}", {"as_of": "yesterday?"}),
@@ -113,21 +113,19 @@ def test_a_warm_worker_is_kept_with_its_cache(workers: QueryWorkers) -> None:
 OUT_OF_MEMORY = {
     "a long text": "SELECT length(repeat('x', 1500000000))",
     "many texts": "SELECT length(repeat('x', 1000000000)), length(repeat('y', 1000000000))",
-    "a repeated array": "SELECT array_length(array_repeat(1, 300000000))",
-    "a resized array": "SELECT array_length(array_resize([1], 500000000, 1))",
+    "a long array": "SELECT len(range(300000000))",
+    "a resized array": "SELECT len(list_resize([1], 500000000, 1))",
     "of rows": "SELECT sum(length(repeat('x', 20000000 + a))) FROM generate_series(1, 100) AS t(a)",
 }
 
 
 @pytest.mark.parametrize("name", OUT_OF_MEMORY)
-def test_a_query_over_the_memory_limit_ends_its_worker_and_says_so(workers: QueryWorkers, name: str) -> None:
+def test_a_query_over_the_memory_limit_is_refused_and_the_next_is_answered(workers: QueryWorkers, name: str) -> None:
+    """The engine counts its memory, and refuses first; what it does not count ends the worker, with the same reason."""
     ask(workers, "SELECT 1")
-    (before,) = workers.pids()
-    with pytest.raises(Invalid, match=r"needs more than its 640 MiB of memory"):
+    with pytest.raises(Invalid, match=r"needs more than (its )?[0-9]+ MiB"):
         ask(workers, OUT_OF_MEMORY[name])
     assert ask(workers, "SELECT 7 AS n").table().to_pylist() == [{"n": 7}]
-    assert workers.pids() != [before]
-    assert not Path(f"/proc/{before}").exists()
 
 
 TOO_LONG = {
@@ -152,13 +150,8 @@ def test_a_query_past_its_deadline_is_killed(workers: QueryWorkers, name: str) -
     assert ask(workers, "SELECT 8 AS n").table().to_pylist() == [{"n": 8}]
 
 
-def test_a_plan_that_doubles_is_stopped_by_whichever_limit_it_reaches_first(workers: QueryWorkers) -> None:
-    ask(workers, "SELECT 1")
-    (before,) = workers.pids()
-    with pytest.raises(Invalid, match=r"took longer than its 1 s|needs more than its 640 MiB of memory"):
-        ask(workers, DOUBLING, limits=EngineLimits(1 << 30, 1.0))
-    assert not Path(f"/proc/{before}").exists()
-    assert ask(workers, "SELECT 8 AS n").table().to_pylist() == [{"n": 8}]
+def test_a_common_table_is_planned_once_however_often_it_is_named(workers: QueryWorkers) -> None:
+    assert ask(workers, DOUBLING).table().to_pylist() == [{"x": 1}]
 
 
 def test_a_result_larger_than_the_limit_is_refused_and_the_worker_stays(workers: QueryWorkers) -> None:

@@ -1,0 +1,184 @@
+"""DuckDB's own syntax tree of a statement: what it may call, and the SELECTs with the tables of the lake in FROM.
+
+Whatever decides rights or leaves files out is read from this tree, never from another parser's: two parsers may
+disagree. Tables of the lake are `strandline.<relation>` in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from catalog.core.errors import Invalid
+
+Node: TypeAlias = dict[str, Any]
+
+TABLES_SCHEMA = "strandline"
+"""The schema under which the planner names the tables of the lake."""
+ROW_SOURCES = frozenset({"generate_series", "range", "unnest", "json_each", "json_tree"})
+"""Functions in FROM that make rows from their arguments alone. Any other could read what was not granted."""
+FORBIDDEN_FUNCTIONS = frozenset(
+    {
+        "current_connection_id", "current_query", "current_query_id", "current_setting", "current_transaction_id",
+        "currval", "format_type", "get_block_size", "getvariable", "in_search_path", "nextval", "pg_get_constraintdef",
+        "pg_get_viewdef", "pg_sleep", "setseed", "setval", "sleep_ms", "stats", "txid_current", "vector_type",
+        "write_log",
+    }
+)  # fmt: skip
+"""Scalar functions that show or change the engine's state, or only wait. `stats` shows the bounds of a column, also of
+rows that a filter hides."""
+_SOURCES = frozenset(
+    {
+        "BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST", "EMPTY", "EMPTY_FROM", "PIVOT",
+        "COLUMN_DATA", "SHOW_REF",
+    }
+)  # fmt: skip
+_EVERY_ROW_JOINS = frozenset({"ASOF", "POSITIONAL"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """One item of FROM. `relation`: the table of the lake; None for anything else. `filterable`: dropping rows that
+    fail a condition of WHERE drops no other row of the result. `required`: and so for a condition that is true for a
+    missing row, too: no outer join can make its columns NULL."""
+
+    alias: str
+    relation: str | None
+    filterable: bool
+    required: bool
+    renamed: bool
+
+
+@dataclass(frozen=True)
+class Select:
+    """One SELECT: its sources, and the conditions of which all must be true."""
+
+    node: Node
+    sources: tuple[Source, ...]
+    conditions: tuple[Node, ...]
+    aliases: frozenset[str] = field(default_factory=frozenset)
+
+
+def check_calls(tree: Node) -> None:
+    """Invalid for anything that reads other data than the tables of the lake, or touches the engine itself."""
+    common = {name.lower() for node in nodes(tree) for name in _common_tables(node)}
+    for node in nodes(tree):
+        kind = node.get("type")
+        if kind == "TABLE_FUNCTION":
+            name = str(node["function"]["function_name"]).lower()
+            if name not in ROW_SOURCES or node["function"].get("schema") or node["function"].get("catalog"):
+                raise Invalid(
+                    f"{name}(…) is not allowed in FROM: only tables of the lake can be read, not files", subject=name
+                )
+        elif kind == "BASE_TABLE" and node.get("at_clause"):
+            raise Invalid("AT (…) is not supported: write FROM <table> AS OF …")
+        elif kind == "BASE_TABLE" and not _is_lake_table(node):
+            name = ".".join(
+                part for part in (node.get("catalog_name"), node["schema_name"], node["table_name"]) if part
+            )
+            if node["schema_name"] or node.get("catalog_name") or name.lower() not in common:
+                raise Invalid(f"there is no table {name}", subject=name)
+        elif kind == "JOIN" and node["ref_type"] == "POSITIONAL":  # over Parquet files DuckDB 2.0 pairs wrong rows
+            raise Invalid("POSITIONAL JOIN is not supported: number the rows with row_number() and join by the number")
+        elif kind == "SHOW_REF" and node.get("show_type") not in ("SUMMARY", "DESCRIBE"):
+            raise Invalid("SHOW is not supported here: write SELECT, or SUMMARIZE")
+        elif node.get("class") == "FUNCTION" and str(node.get("function_name", "")).lower() in FORBIDDEN_FUNCTIONS:
+            raise Invalid(f"{node['function_name']} is not allowed in a query")
+
+
+def nodes(tree: Any) -> Iterator[Node]:
+    """Every object of the tree, outer ones first."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            yield node
+            stack.extend(reversed(list(node.values())))
+        elif isinstance(node, list):
+            stack.extend(reversed(node))
+
+
+def selects(tree: Node) -> Iterator[Select]:
+    """Every SELECT of the tree, also within common table expressions and subqueries."""
+    for node in nodes(tree):
+        if node.get("type") == "SELECT_NODE":
+            sources: list[Source] = []
+            sampled = node.get("sample") is not None  # the sample is taken before WHERE
+            conditions = conjuncts(node.get("where_clause"))
+            conditions += _collect(node["from_table"], sources, filterable=not sampled, required=True)
+            aliases = frozenset(str(item.get("alias") or "").lower() for item in node["select_list"]) - {""}
+            yield Select(node, tuple(sources), tuple(conditions), aliases)
+
+
+def conjuncts(condition: Node | None) -> list[Node]:
+    if condition is None:
+        return []
+    if condition.get("type") == "CONJUNCTION_AND":
+        return [part for child in condition["children"] for part in conjuncts(child)]
+    return [condition]
+
+
+def _collect(source: Node, into: list[Source], *, filterable: bool, required: bool) -> list[Node]:
+    """Appends the sources below this item of FROM; returns the conditions of its inner joins, which are as WHERE's."""
+    if source["type"] != "JOIN":
+        relation = str(source["table_name"]) if _is_lake_table(source) else None
+        alias = str(source.get("alias") or source.get("table_name") or "").lower()
+        sampled = source.get("sample") is not None
+        into.append(
+            Source(alias, relation, filterable and not sampled, required, bool(source.get("column_name_alias")))
+        )
+        return []
+    kind, join = source["ref_type"], source["join_type"]
+    every_row = kind in _EVERY_ROW_JOINS or kind not in ("REGULAR", "CROSS", "NATURAL", "DEPENDENT", *_EVERY_ROW_JOINS)
+    left_required = required and join in ("INNER", "LEFT", "SEMI", "ANTI", "MARK")
+    right_required = required and join in ("INNER", "RIGHT")
+    left_filterable = filterable and not (every_row and kind != "ASOF")
+    right_filterable = filterable and not every_row and join in ("INNER", "LEFT", "RIGHT", "OUTER", "FULL")
+    conditions = _collect(source["left"], into, filterable=left_filterable, required=left_required)
+    conditions += _collect(source["right"], into, filterable=right_filterable, required=right_required)
+    if join == "INNER" and kind in ("REGULAR", "CROSS", "NATURAL") and required and filterable:
+        return conditions + conjuncts(source.get("condition"))
+    return conditions if required and join == "INNER" and not every_row else []
+
+
+def _is_lake_table(node: Node) -> bool:
+    return node.get("type") == "BASE_TABLE" and node["schema_name"] == TABLES_SCHEMA and not node.get("catalog_name")
+
+
+def _common_tables(node: Node) -> list[str]:
+    entries = node["cte_map"].get("map", ()) if isinstance(node.get("cte_map"), dict) else ()
+    names = [str(entry["key"]) for entry in entries]
+    if node.get("type") in ("RECURSIVE_CTE_NODE", "CTE_NODE"):
+        names.append(str(node.get("cte_name") or node.get("ctename") or ""))
+    return names
+
+
+def used_columns(tree: Node, relation_aliases: set[str], is_column: Callable[[str], bool]) -> set[str] | None:
+    """The names of a relation's columns that the statement may use, in lower case; None for all of them.
+
+    `relation_aliases`: the names under which the statement has the relation. May name too many, never too few.
+    """
+    used: set[str] = set()
+    aliases = {source.alias for select in selects(tree) for source in select.sources}
+    for node in nodes(tree):
+        kind, type_ = node.get("class"), node.get("type")
+        if kind == "STAR":
+            name = str(node.get("relation_name") or "").lower()
+            if not name or name in relation_aliases or name not in aliases or node.get("columns"):
+                return None
+        elif kind == "POSITIONAL_REFERENCE" or type_ in ("PIVOT", "SHOW_REF"):
+            return None
+        elif type_ == "JOIN" and (node["ref_type"] == "NATURAL" or node.get("using_columns")):
+            if node["ref_type"] == "NATURAL":
+                return None
+            used |= {str(name).lower() for name in node["using_columns"]}
+        elif type_ == "BASE_TABLE" and node.get("column_name_alias"):
+            return None
+        elif kind == "COLUMN_REF":
+            parts = [str(name).lower() for name in node["column_names"]]
+            if parts[0] in relation_aliases and len(parts) == 1 and not is_column(parts[0]):
+                return None  # the whole row
+            others = aliases - relation_aliases
+            used |= {part for part in parts if is_column(part)} if parts[0] not in others else {parts[0]}
+    return used

@@ -1,0 +1,141 @@
+"""The filesystem through which DuckDB reads: `lake://<token>/<number>` is one object of one query.
+
+A query lists its objects before it runs, under a token of its own; nothing else can be opened. The lake's objects never
+change, so tails and small objects come from caches by path.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
+
+SCHEME = "lake"
+_MODIFIED = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class LakeObject:
+    """`read(start, end)` returns the bytes of that range."""
+
+    path: str
+    length: int
+    read: Callable[[int, int], bytes | memoryview]
+
+
+class QueryFiles:
+    """The objects of one query. `error`: the first error of a read, which DuckDB reports only as text."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(16)
+        self.error: BaseException | None = None
+        self._objects: list[LakeObject] = []
+        LAKE_FILES.queries[self.token] = self
+
+    def add(self, object_: LakeObject) -> str:
+        """The URL under which DuckDB opens the object."""
+        self._objects.append(object_)
+        return f"{SCHEME}://{self.token}/{len(self._objects) - 1}"
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def object(self, number: int) -> LakeObject:
+        return self._objects[number]
+
+    def read(self, object_: LakeObject, start: int, end: int) -> bytes | memoryview:
+        try:
+            return object_.read(start, end)
+        except BaseException as error:
+            if self.error is None:
+                self.error = error
+            raise
+
+    def close(self) -> None:
+        LAKE_FILES.queries.pop(self.token, None)
+        self._objects = []
+
+
+class LakeFiles(AbstractFileSystem):  # type: ignore[misc]
+    """Read-only: it has the objects that running queries listed, and no directory."""
+
+    protocol = SCHEME
+    cachable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: dict[str, QueryFiles] = {}
+
+    def _find(self, path: str) -> tuple[QueryFiles, LakeObject]:
+        token, _, number = str(self._strip_protocol(path)).partition("/")
+        query = self.queries.get(token)
+        if query is None or not number.isdecimal() or int(number) >= len(query):
+            raise FileNotFoundError(path)
+        return query, query.object(int(number))
+
+    def info(self, path: str, **_options: Any) -> dict[str, Any]:
+        _, object_ = self._find(path)
+        return {"name": self._strip_protocol(path), "size": object_.length, "type": "file"}
+
+    def exists(self, path: str, **_options: Any) -> bool:
+        try:
+            self._find(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def glob(self, path: str, maxdepth: int | None = None, **_options: Any) -> list[str]:
+        return [path] if self.exists(path) else []
+
+    def ls(self, path: str, detail: bool = True, **_options: Any) -> Any:
+        raise PermissionError("the files of a query cannot be listed")
+
+    def modified(self, path: str) -> datetime:
+        return _MODIFIED
+
+    def open(self, path: str, mode: str = "rb", **_options: Any) -> Any:
+        if mode not in ("r", "rb"):
+            raise PermissionError("a query writes nothing")
+        return _File(*self._find(path))
+
+
+LAKE_FILES = LakeFiles()
+
+
+class _File(io.RawIOBase):
+    def __init__(self, query: QueryFiles, object_: LakeObject) -> None:
+        super().__init__()
+        self._query, self._object, self._position = query, object_, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._object.length}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        start, length = self._position, self._object.length
+        end = length if size is None or size < 0 else min(start + size, length)
+        if start >= end:
+            return b""
+        data = self._query.read(self._object, start, end)
+        self._position = start + len(data)
+        return bytes(data)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
