@@ -59,7 +59,14 @@ def test_golden_files_are_proven_with_their_rows() -> None:
 
 @pytest.mark.parametrize("name", AT_INDEX)
 def test_another_question_is_refused(name: str) -> None:
-    others = [{"table": "silver.notes"}, {"index": 1}, {"rows": keys(1)}, {"rows": []}, {"rows": [{"id": 7}]}]
+    others = [
+        {"table": "silver.notes"},
+        {"index": 1},
+        {"index": 9},
+        {"rows": keys(1)},
+        {"rows": []},
+        {"rows": [{"id": 7}]},
+    ]
     others += [{"rows": [*ASKED[name]["keys"], *keys(1)]}]
     file = data(name).decode()
     assert verdicts([(file, asked(name, **other)) for other in others]) == ["ProofError"] * len(others)
