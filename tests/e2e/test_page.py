@@ -17,6 +17,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from catalog.changes import KeySet
 from catalog.lake import Lake
 from infra.local.cloud import EmbeddedCloud
 from tests.e2e.flow import TABLE, commit_and_wait
@@ -108,6 +109,26 @@ def test_a_proof_by_another_key_than_the_first_one_seen_is_refused(page: Page) -
     page.evaluate("localStorage.clear()")
     page.click(leaf(page, 1))
     expect(page.locator("#verdict")).to_contain_text("Not proven")
+
+
+def test_a_row_proof_is_checked_by_the_browser(page: Page, running: tuple[EmbeddedCloud, Lake], tmp_path: Path) -> None:
+    lake, file = running[1], tmp_path / "spring.tlog-proof"
+    index = next(at for at, leaf in lake.timeline.commits_since(NOTES) if leaf.operation == "append")
+    proof = lake.prove_answer(NOTES, KeySet({"path": ["spring.md", "autumn.md"]}), index)
+    file.write_bytes(proof.write())
+    page.get_by_label("Proof file").set_input_files(file)
+    page.get_by_label("Table", exact=True).fill(NOTES)
+    page.get_by_label("Keys").fill("path=spring.md\npath=autumn.md")
+    page.get_by_label("At index").fill(str(index))
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#row-verdict")).to_contain_text(
+        f"Proven by your browser: {NOTES} had 1 row of these 2 keys, and no other of them at index {index}."
+    )
+    expect(page.locator("#row-rows td")).to_have_text(["spring.md", "At full moon the water rises highest."])
+    page.get_by_label("Keys").fill("path=bread.md")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#row-verdict")).to_contain_text("Not proven")
+    expect(page.locator("#row-rows")).to_be_hidden()
 
 
 def test_the_timeline_grows_while_it_is_looked_at(page: Page, running: tuple[EmbeddedCloud, Lake]) -> None:

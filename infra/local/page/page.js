@@ -3,6 +3,7 @@
 import { readEntries } from "./log.js";
 import { ProofError, verifyProof } from "./proof.js";
 import { verifyWitnessed } from "./policy.js";
+import { offerRowProofs } from "./rows_form.js";
 
 const SHOWN_LEAVES = 100;
 const FRESH_MS = 60_000;
@@ -223,6 +224,7 @@ onSubmit($("search"), $("found"), $("hits"), async () => {
   const rows = (result.rows ?? []).map(({ score, source_snapshot, ...row }) => ({ score: score.toFixed(3), ...row }));
   return { rows, note: rows.length ? `of snapshot ${result.rows[0].source_snapshot}` : "" };
 });
+offerRowProofs({ element: $, pinnedKey, policy: () => $("policy").value.trim(), showRows });
 $("statement").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("sql").requestSubmit();
 });
