@@ -6,14 +6,16 @@ change, so tails and small objects come from caches by path.
 
 from __future__ import annotations
 
-import io
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
+
+from catalog.core.range_reader import RangeReader
 
 SCHEME = "lake"
 _MODIFIED = datetime(2000, 1, 1, tzinfo=UTC)
@@ -107,33 +109,20 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]
 LAKE_FILES = LakeFiles()
 
 
-class _File(io.RawIOBase):
+class _File(RangeReader):
+    """Its position is the thread's: DuckDB seeks and then reads, and another thread may do so in between."""
+
     def __init__(self, query: QueryFiles, object_: LakeObject) -> None:
-        super().__init__()
-        self._query, self._object, self._position = query, object_, 0
+        self._positions = threading.local()
+        super().__init__(object_.length, lambda start, end: bytes(query.read(object_, start, end)))
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def _position(self) -> int:
+        return getattr(self._positions, "here", 0)
 
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._object.length}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        start, length = self._position, self._object.length
-        end = length if size is None or size < 0 else min(start + size, length)
-        if start >= end:
-            return b""
-        data = self._query.read(self._object, start, end)
-        self._position = start + len(data)
-        return bytes(data)
+    @_position.setter
+    def _position(self, position: int) -> None:
+        self._positions.here = position
 
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))

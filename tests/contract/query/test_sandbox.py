@@ -132,6 +132,18 @@ def test_a_macro_reaches_nothing_that_is_refused(session: Session) -> None:
             assert name in _VOLATILE, definition
 
 
+def test_two_threads_that_share_a_handle_read_what_they_asked_for() -> None:
+    """A thread that seeks between another one's seek and read does not move it."""
+    files, data = QueryFiles(), bytes(range(256))
+    with LAKE_FILES.open(files.add(LakeObject("s3://b/k", len(data), lambda start, end: data[start:end]))) as handle:
+        handle.seek(10)
+        other = threading.Thread(target=lambda: (handle.seek(200), handle.read(3)))
+        other.start()
+        other.join()
+        assert handle.read(4) == data[10:14]
+    files.close()
+
+
 def test_a_file_is_read_only_by_the_query_that_listed_it(session: Session) -> None:
     mine, other = QueryFiles(), QueryFiles()
     data = b"PAR1"
