@@ -119,15 +119,15 @@ def _verify_row(
     uuid: str | None,
     newest: Checkpoint | None,
 ) -> None:
-    from catalog.changes import Question, RowProof  # loads the timeline's formats, which other proofs do not need
+    from catalog.changes import ExpectedRows, RowProof  # loads the timeline's formats, which other proofs do not need
 
     if table is None or not any(asked) or (at is None and newest is None):
         raise Invalid("this is the proof of a row: say which one you expect, with --table, --row, and --at")
     keys, policy, origin = trusted
     rows = key_set(*asked)
     point = {} if at is None else proven_point(at)
-    question = Question(table, rows.keys(), **point, table_uuid=uuid, checkpoint=newest, ranged=rows.ranged)
-    found = RowProof.read(data).verify_all(keys, origin, question, policy=policy)
+    expected = ExpectedRows(table, rows.keys(), **point, table_uuid=uuid, checkpoint=newest, ranged=rows.ranged)
+    found = RowProof.read(data).verify_all(keys, origin, expected, policy=policy)
     if len(found.rows) == 1:
         output.data(row_answer(found.rows[0]), row_text(found.rows[0], found.rows[0].key))
     else:

@@ -212,7 +212,7 @@ def _verified(
 ) -> VerifiedAnswer:
     """What the file shows of each key, also of those without a row."""
     from catalog import LakeError
-    from catalog.changes import Question
+    from catalog.changes import ExpectedRows
     from catalog.changes import RowProof as Parsed
     from catalog.merkle.checkpoint import Checkpoint
     from strandline.trust import checkpoint as open_signed
@@ -220,7 +220,7 @@ def _verified(
 
     keys, trusted = trust_in(key, policy)
     newest = None if checkpoint is None else open_signed(checkpoint, key=key, origin=origin, policy=policy)
-    question = Question(
+    expected = ExpectedRows(
         table,
         asked,
         index=at if isinstance(at, int) else None,
@@ -230,7 +230,7 @@ def _verified(
         ranged=ranged,
     )
     try:
-        found = Parsed.read(read_source(file)).verify_all(keys, origin, question, policy=trusted)
+        found = Parsed.read(read_source(file)).verify_all(keys, origin, expected, policy=trusted)
     except LakeError as error:
         raise (Invalid if error.kind.name == "invalid" else Unverified)(error.message) from None
     rows = tuple(

@@ -21,7 +21,7 @@ from catalog.changes.key_sets import KeySet as KeySet
 from catalog.changes.multiset import RowsDigest as RowsDigest
 from catalog.changes.processing import PATIENCE_S as PATIENCE_S
 from catalog.changes.processing import Processing as Processing
-from catalog.changes.row_proof import Question as Question
+from catalog.changes.row_proof import ExpectedRows as ExpectedRows
 from catalog.changes.row_proof import RowProof as RowProof
 from catalog.changes.row_proof import VerifiedRow as VerifiedRow
 from catalog.changes.row_proof import VerifiedRows as VerifiedRows

@@ -36,7 +36,7 @@ def path(hashes: Sequence[bytes]) -> bytes:
     return number(len(hashes)) + bitmap + b"".join(value for value in hashes if value != _EMPTY)
 
 
-class Reader:
+class ProofBytes:
     """Takes one part after the other. ValueError if the data ends too soon.
 
     A number may have a longer spelling than `number` writes: who reads a file writes it again, and compares.

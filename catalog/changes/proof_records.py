@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from catalog.changes.proof_bytes import Reader, number, text
+from catalog.changes.proof_bytes import ProofBytes, number, text
 from catalog.changes.state_root import StateDescription
 from catalog.timeline import Leaf, TableEntry
 
@@ -81,7 +81,7 @@ def write_leaf(leaf: Leaf) -> bytes:
     return bits.to_bytes(3, "big") + b"".join(parts)
 
 
-def read_leaf(data: Reader, *, has_map_root: bool = False) -> Leaf:
+def read_leaf(data: ProofBytes, *, has_map_root: bool = False) -> Leaf:
     """A leaf whose map root is left out; or, with `has_map_root`, one that may have one, and leaves nothing out."""
     bits = int.from_bytes(data.take(3), "big")
     of_table, values = bool(bits & _OF_TABLE), dict[str, Any]()
@@ -107,7 +107,7 @@ def write_entry(entry: TableEntry) -> bytes:
     return b"".join(map(number, numbers)) + snapshot + _written("uuid", entry.table_uuid)
 
 
-def read_entry(data: Reader) -> TableEntry:
+def read_entry(data: ProofBytes) -> TableEntry:
     """A table's entry; its state root is left out."""
     index, main_index, sequence = data.number(), data.number(), data.number()
     snapshot = _read(data, "id") if data.take(1) == b"\1" else None
@@ -121,7 +121,7 @@ def write_description(description: StateDescription) -> bytes:
     return b"".join(parts)
 
 
-def read_description(data: Reader) -> StateDescription:
+def read_description(data: ProofBytes) -> StateDescription:
     columns, key = (tuple((data.number(), data.text().decode()) for _ in range(data.number())) for _ in range(2))
     description = StateDescription(columns, key)
     return StateDescription.decode(description.encode())
@@ -144,7 +144,7 @@ def _written(kind: str, value: Any) -> bytes:
     return text(value.encode())
 
 
-def _read(data: Reader, kind: str) -> Any:
+def _read(data: ProofBytes, kind: str) -> Any:
     match kind:
         case "number":
             return data.number()

@@ -34,7 +34,7 @@ from catalog.timeline import Leaf, TableEntry, parse_shown_leaf, table_key
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExpectedRows:
     """What the caller asked for: never taken from the file.
 
     `index` or `time_ms`: the point; with neither, the end of `checkpoint`. `checkpoint`: the newest one that the caller
@@ -105,7 +105,7 @@ class RowProof:
         try:
             file = read_file(data)
             check_format(file.extra)
-            parts = proof_bytes.Reader(file.extra[len(FORMAT) :])
+            parts = proof_bytes.ProofBytes(file.extra[len(FORMAT) :])
             proof = cls(
                 file.index,
                 file.hashes,
@@ -136,13 +136,13 @@ class RowProof:
         **point: Any,
     ) -> VerifiedRow:
         """What the proof shows of one key: see `verify_all`. It must be the proof of this key alone."""
-        return self.verify_all(verifier_keys, origin, Question(table, [key], **point), policy=policy).rows[0]
+        return self.verify_all(verifier_keys, origin, ExpectedRows(table, [key], **point), policy=policy).rows[0]
 
     def verify_all(
         self,
         verifier_keys: Iterable[VerifierKey],
         origin: str | None,
-        question: Question,
+        expected: ExpectedRows,
         *,
         policy: Policy | None = None,
     ) -> VerifiedRows:
@@ -152,46 +152,46 @@ class RowProof:
         of keys, or wrong in any other way. `policy` takes the place of the public keys. Costs one signature, and about
         60 hashes for a key; no requests.
         """
-        question.check()
+        expected.check()
         try:
             signed = self._open(tuple(verifier_keys), origin, policy)
-            if question.checkpoint is not None and question.checkpoint != signed:
-                expected = f"not the expected one of size {question.checkpoint.size}"
-                raise ProofError(f"it is against the checkpoint of size {signed.size}, {expected}")
-            return self._verified(signed, question)
+            if expected.checkpoint is not None and expected.checkpoint != signed:
+                other = f"not the expected one of size {expected.checkpoint.size}"
+                raise ProofError(f"it is against the checkpoint of size {signed.size}, {other}")
+            return self._verified(signed, expected)
         except LakeError as error:
             raise Unverified(
-                f"a row of {question.table} is not proven: {error.message}", subject=question.table
+                f"a row of {expected.table} is not proven: {error.message}", subject=expected.table
             ) from None
         except (ProofError, ValueError) as error:
-            raise Unverified(f"a row of {question.table} is not proven: {error}", subject=question.table) from None
+            raise Unverified(f"a row of {expected.table} is not proven: {error}", subject=expected.table) from None
 
     def _open(self, keys: tuple[VerifierKey, ...], origin: str | None, policy: Policy | None) -> Checkpoint:
         if policy is not None:
             return policy.for_logs(keys).check(self.checkpoint, origin)
         return open_checkpoint(self.checkpoint, keys, origin)
 
-    def _verified(self, signed: Checkpoint, question: Question) -> VerifiedRows:
+    def _verified(self, signed: Checkpoint, expected: ExpectedRows) -> VerifiedRows:
         """Computes every hash from the rows up to the log's root, then checks the point."""
-        check_ranged(self.description, question.ranged)
-        digests = [_key_digest(self.description, key) for key in question.keys]
+        check_ranged(self.description, expected.ranged)
+        digests = [_key_digest(self.description, key) for key in expected.keys]
         map_root, rows = self.rows.verify(list(dict.fromkeys(digests)))
         entry = replace(self.entry, state_root=self.description.state_root(map_root).hex())
-        if question.table_uuid not in (None, entry.table_uuid):
-            raise ProofError(f"it is of the table with the uuid {entry.table_uuid}, not {question.table_uuid}")
+        if expected.table_uuid not in (None, entry.table_uuid):
+            raise ProofError(f"it is of the table with the uuid {entry.table_uuid}, not {expected.table_uuid}")
         if entry.main_index is None or not entry.main_index <= entry.index <= self.index:
             raise ProofError("the map of tables states a leaf that comes after it")
-        tables_root = root_of(table_key(question.table), entry.encode(), self.map_siblings)
-        leaf = proof_records.complete_leaf(self.leaf, tables_root, question.table, entry)
-        self._check_point(signed, leaf.encode(), question)
-        shown = zip(question.keys, digests, strict=True)
+        tables_root = root_of(table_key(expected.table), entry.encode(), self.map_siblings)
+        leaf = proof_records.complete_leaf(self.leaf, tables_root, expected.table, entry)
+        self._check_point(signed, leaf.encode(), expected)
+        shown = zip(expected.keys, digests, strict=True)
         return VerifiedRows(
-            question.table,
+            expected.table,
             entry.table_uuid,
             entry.snapshot_id,
             self.index,
             leaf.sequenced_ms,
-            tuple(self._row(key, rows[digest], entry, leaf, signed, question) for key, digest in shown),
+            tuple(self._row(key, rows[digest], entry, leaf, signed, expected) for key, digest in shown),
             signed,
         )
 
@@ -202,7 +202,7 @@ class RowProof:
         entry: TableEntry,
         leaf: Leaf,
         signed: Checkpoint,
-        question: Question,
+        expected: ExpectedRows,
     ) -> VerifiedRow:
         values = None
         if row is not None and row.encoding:
@@ -211,10 +211,10 @@ class RowProof:
             decoded = decode_row(row.encoding)
             values |= {names.get(number, f"field {number}"): value for number, value in decoded.items()}
         digest = None if row is None else row.digest
-        about = (question.table, entry.table_uuid, entry.snapshot_id, self.index, leaf.sequenced_ms)
+        about = (expected.table, entry.table_uuid, entry.snapshot_id, self.index, leaf.sequenced_ms)
         return VerifiedRow(*about, dict(key), digest, values, signed)
 
-    def _check_point(self, signed: Checkpoint, entry: bytes, question: Question) -> None:
+    def _check_point(self, signed: Checkpoint, entry: bytes, expected: ExpectedRows) -> None:
         """ProofError unless the leaf is in the log, at the point that the caller asked for."""
         try:
             verify_inclusion(leaf_hash(entry), self.index, signed.size, self.path, signed.root)
@@ -223,7 +223,7 @@ class RowProof:
                 "it does not lead to the checkpoint: it is of another table, key, row or point, or was changed"
             ) from None
         leaf, is_last = parse_shown_leaf(entry), self.index + 1 == signed.size
-        index, time_ms = question.index, question.time_ms
+        index, time_ms = expected.index, expected.time_ms
         if (self.next_leaf is not None) != (time_ms is not None and not is_last):
             raise ProofError("it shows the leaf after its point, or lacks it")
         if index is not None and index != self.index:
@@ -235,7 +235,7 @@ class RowProof:
         if leaf.sequenced_ms > time_ms:
             raise ProofError(f"leaf {self.index} was sequenced after that time")
         if self.next_leaf is None:
-            if question.checkpoint is None:
+            if expected.checkpoint is None:
                 raise ProofError("it has no leaf after that time: give the newest checkpoint to check it against")
             return
         following = self.next_leaf.encode()

@@ -19,7 +19,7 @@ from catalog.changes.key_digest import key_digest
 from catalog.changes.key_sets import MAX_KEYS
 from catalog.changes.projection import project
 from catalog.changes.proof_records import LEFT_OUT, shorten_leaf
-from catalog.changes.row_proof import Question, RowProof, check_ranged, next_path
+from catalog.changes.row_proof import ExpectedRows, RowProof, check_ranged, next_path
 from catalog.changes.row_state import StoredState, describe
 from catalog.changes.state_map import RECORD_SIZE, StateMap, StateMaps, root_address
 from catalog.changes.state_proof import Place, joined
@@ -93,7 +93,7 @@ def prove_rows(
         following = Leaf.decode(source.entry(cut + 1, head.checkpoint.size))
         proof = replace(proof, next_leaf=following, next_path=after[:below])
     # A wrong page in the database must not leave it as a proof that others reject.
-    asked = Question(table, keys, cut if time_ms is None else None, time_ms, checkpoint=head.checkpoint)
+    asked = ExpectedRows(table, keys, cut if time_ms is None else None, time_ms, checkpoint=head.checkpoint)
     proof.verify_all(timeline.keys(), None, asked)
     return proof
 

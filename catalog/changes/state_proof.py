@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeAlias
 
-from catalog.changes.proof_bytes import HASH, MAX_PATH, Reader, number, path, text
+from catalog.changes.proof_bytes import HASH, MAX_PATH, ProofBytes, number, path, text
 from catalog.merkle.prefix_map import MapProof
 from catalog.merkle.verify import ProofError
 
@@ -77,7 +77,7 @@ class Place:
         return path(self.siblings) + end
 
     @classmethod
-    def read(cls, data: Reader, depth: int = 0) -> Place:
+    def read(cls, data: ProofBytes, depth: int = 0) -> Place:
         siblings = data.path()
         depth += len(siblings)
         if depth > MAX_PATH:

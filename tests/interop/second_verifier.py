@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from catalog.changes import FeedVerifier, Question, RowProof
+from catalog.changes import ExpectedRows, FeedVerifier, RowProof
 from catalog.core.errors import Unverified
 from catalog.merkle import proof as proof_file
 from catalog.merkle.checkpoint import open_checkpoint
@@ -109,7 +109,7 @@ class Verdicts:
         known = None if checkpoint is None else open_checkpoint(checkpoint, self.keys)
         asked = json.loads(key)
         keys = asked if isinstance(asked, list) else [asked]
-        expected = Question(keys=keys, table_uuid=uuid, checkpoint=known, **question)
+        expected = ExpectedRows(keys=keys, table_uuid=uuid, checkpoint=known, **question)
         RowProof.read(data).verify_all(self.keys, None, expected)
 
     def _feed(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from catalog.changes import KeySet, Question, RowProof
+from catalog.changes import ExpectedRows, KeySet, RowProof
 from catalog.changes.state_proof import Fork, OtherLeaf, Place, ShownRow
 from catalog.core.errors import Invalid, Unverified
 from infra.local.server import ApiServer
@@ -24,8 +24,8 @@ def world(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]
 
 
 def verified(world: World, proof: RowProof, name: str, asked: KeySet, index: int) -> list[dict[str, Any] | None]:
-    question = Question(name, asked.keys(), index, ranged=asked.ranged)
-    found = RowProof.read(proof.write()).verify_all([world.signer.verifier_key], None, question)
+    expected = ExpectedRows(name, asked.keys(), index, ranged=asked.ranged)
+    found = RowProof.read(proof.write()).verify_all([world.signer.verifier_key], None, expected)
     return [row.values for row in found.rows if row.exists]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from catalog.changes import Question, RowProof
+from catalog.changes import ExpectedRows, RowProof
 from catalog.changes.key_digest import key_digest
 from catalog.changes.proof_records import LEFT_OUT, shorten_leaf
 from catalog.changes.row_proof import next_path
@@ -128,9 +128,9 @@ class Rows:
         """What a verifier learns from a file; None if it refuses it."""
         name, numbers, index, time_ms = asked
         keys = [{"id": number} for number in numbers]
-        question = Question(name, keys, index, time_ms, checkpoint=self.checkpoint)
+        expected = ExpectedRows(name, keys, index, time_ms, checkpoint=self.checkpoint)
         try:
-            found = RowProof.read(data).verify_all([SIGNER.verifier_key], None, question)
+            found = RowProof.read(data).verify_all([SIGNER.verifier_key], None, expected)
         except Unverified:
             return None
         return [(row.exists, row.values) for row in found.rows]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from catalog.changes import Question, RowProof
+from catalog.changes import ExpectedRows, RowProof
 from catalog.core.errors import Unverified
 from catalog.merkle import proof as proof_file
 from catalog.merkle.note import VerifierKey
@@ -48,15 +48,15 @@ def data(name: str) -> bytes:
     return (GOLDEN / f"{name}.tlog-proof").read_bytes()
 
 
-def question(name: str, **other: Any) -> Question:
-    return Question(**({"table": "sales.orders"} | ASKED[name] | other))
+def expected(name: str, **other: Any) -> ExpectedRows:
+    return ExpectedRows(**({"table": "sales.orders"} | ASKED[name] | other))
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_file_from_the_specification_verifies(name: str) -> None:
     proof = RowProof.read(data(name))
     assert proof.write() == data(name)
-    found = proof.verify_all([KEY], None, question(name, table_uuid=ORDERS))
+    found = proof.verify_all([KEY], None, expected(name, table_uuid=ORDERS))
     assert [one.exists for one in found.rows] == EXISTS[name]
     assert [one.values for one in found.rows] == SHOWN[name]
     assert found.snapshot_id == (5551234567890123456 if name == "time" else 7)
@@ -65,7 +65,7 @@ def test_a_file_from_the_specification_verifies(name: str) -> None:
 @pytest.mark.parametrize("name", ASKED)
 def test_it_is_refused_for_another_question(name: str) -> None:
     proof = RowProof.read(data(name))
-    asked = list(question(name).keys)
+    asked = list(expected(name).keys)
     others: list[dict[str, Any]] = [
         {"table": "silver.notes"},
         {"table_uuid": "another"},
@@ -77,7 +77,7 @@ def test_it_is_refused_for_another_question(name: str) -> None:
     ]
     for other in others:
         with pytest.raises(Unverified):
-            proof.verify_all([KEY], None, question(name, **other))
+            proof.verify_all([KEY], None, expected(name, **other))
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -94,7 +94,7 @@ def test_no_mutation_of_it_verifies(name: str) -> None:
         if forged == honest:
             continue
         with pytest.raises(Unverified):
-            RowProof.read(forged).verify_all([KEY], None, question(name))
+            RowProof.read(forged).verify_all([KEY], None, expected(name))
 
 
 def test_the_version_before_is_refused_with_what_to_do() -> None:
