@@ -212,7 +212,7 @@ class TestTheSurface:
         assert document["openapi"].startswith("3.1") and described == {key.replace("+}", "}") for key in declared}
 
     def test_ids_follow_a_request_into_the_logs_and_to_the_sequencer(self, api: Api, cloud: EmbeddedCloud) -> None:
-        table = api.make("bronze.followed")
+        table = api.make("bronze.watched")
         cloud.wait_until_idle()
         sent = api.post(f"/tables/{table}/rows", {"rows": ROWS}, headers={"X-Correlation-Id": "order-66"})
         assert sent.headers["x-correlation-id"] == "order-66"
