@@ -11,7 +11,7 @@ from infra.local.endpoint import access_key
 from infra.local.permissions import Policies, RequestedAction, policies_of, required_actions
 
 TABLES = {s3_layout.TABLES, s3_layout.ATTESTATIONS, s3_layout.TRANSACTIONS}
-TIMELINE = {s3_layout.TIMELINE, s3_layout.TIMELINE_STORE}
+TIMELINE = {s3_layout.TIMELINE, s3_layout.TIMELINE_ENTRIES, s3_layout.TIMELINE_STORE}
 
 # Where each role may write, and where delete. Said here once more on purpose: a stack that grants more fails.
 WRITES = {

@@ -114,7 +114,11 @@ class TestBuckets:
             assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
             assert all(s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"].values())
             policy = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])
-            (deny,) = [one for one in policy["Statement"] if one["Effect"] == "Deny"]
+            deny, *others = [one for one in policy["Statement"] if one["Effect"] == "Deny"]
+            assert [one["Resource"] for one in others] in (
+                [],
+                [f"arn:aws:s3:::{bucket}/{s3_layout.TIMELINE_ENTRIES}*"],
+            )
             assert deny["Action"] == "s3:*" and deny["Principal"] == {"AWS": "*"}
             assert deny["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
             assert sorted(deny["Resource"]) == [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]

@@ -34,6 +34,8 @@ _SOURCES = frozenset(
         "COLUMN_DATA", "SHOW_REF",
     }
 )  # fmt: skip
+_ENGINE_TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
+"""What the names of DuckDB's own tables begin with, as far as they need no schema."""
 _EVERY_ROW_JOINS = frozenset({"ASOF", "POSITIONAL"})
 
 
@@ -63,6 +65,9 @@ class Select:
 def check_calls(tree: Node) -> None:
     """Invalid for anything that reads other data than the tables of the lake, or touches the engine itself."""
     common = {name.lower() for node in nodes(tree) for name in _common_tables(node)}
+    for name in common:
+        if name.startswith(_ENGINE_TABLES):  # outside of its scope the name would be the engine's table
+            raise Invalid(f"a common table expression cannot be called {name}: give it another name", subject=name)
     for node in nodes(tree):
         kind = node.get("type")
         if kind == "TABLE_FUNCTION":

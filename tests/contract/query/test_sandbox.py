@@ -104,6 +104,19 @@ def test_the_engines_own_tables_are_none(session: Session) -> None:
                 check_calls(session.syntax_tree(text))
 
 
+def test_a_common_table_expression_does_not_open_the_engines_tables(session: Session) -> None:
+    """Its name is known to the whole statement, and means the engine's table outside of its scope."""
+    views = session._cursor.execute("SELECT DISTINCT view_name FROM duckdb_views()").fetchall()
+    for (name,) in views:
+        text = f'SELECT * FROM "{name}", (WITH "{name.upper()}" AS (SELECT 1) SELECT 2)'
+        try:
+            session._cursor.execute(text)
+        except duckdb.CatalogException:
+            continue  # it needs a schema
+        with pytest.raises(Invalid, match="cannot be called"):
+            check_calls(session.syntax_tree(text))
+
+
 def test_what_changes_from_run_to_run_is_known(session: Session) -> None:
     """A function of DuckDB whose result is not fixed is refused, or its queries are never cached."""
     rows = session._cursor.execute(

@@ -166,15 +166,7 @@ class TestFiles:
             **shape,
             "mode": "cow",
             "unknown": "ignore",
-            "csv": {
-                "delimiter": None,
-                "encoding": None,
-                "quote": '"',
-                "decimal": ".",
-                "thousands": None,
-                "nulls": [],
-                "skip_lines": 0,
-            },
+            "csv": {"quote": '"', "decimal": ".", "nulls": [], "skip_lines": 0},
             "inferred": False,
         }
         assert api.get(rule).json() == made.json()

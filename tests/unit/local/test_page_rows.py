@@ -14,7 +14,7 @@ from catalog.core.errors import Unverified
 from catalog.merkle import proof as proof_file
 from infra.local.gateway.page import FILES
 from tests.property.changes.forged_rows import mutated
-from tests.unit.changes.test_golden_row_proofs import ASKED, EXISTS, KEY, data, keys, question
+from tests.unit.changes.test_golden_row_proofs import ASKED, EXISTS, KEY, data, expected, keys
 
 RUNNER = """
 import { verifyProof } from PROOF;
@@ -86,6 +86,6 @@ def test_no_mutation_is_proven(name: str) -> None:
         if one == data(name):
             continue
         with pytest.raises(Unverified):
-            RowProof.read(one).verify_all([KEY], None, question(name))
+            RowProof.read(one).verify_all([KEY], None, expected(name))
         forged.append(one)
     assert set(verdicts([(one.decode(), asked(name)) for one in forged])) == {"ProofError"}
