@@ -209,7 +209,7 @@ ZEROS_AND_NANS = [[0.0, 1.0], [-0.0, -0.0], [math.nan, NEGATIVE_NAN], [-5.0, -0.
 
 @pytest.fixture(scope="module")
 def signs(kinds: Kinds) -> Kinds:
-    """Files of zeros and NaNs with either sign, which DataFusion itself tells apart."""
+    """Files of zeros and NaNs with either sign, which a sort by bits would tell apart."""
     kinds.lake.tables.create("qa.signs", {"id": "long", "x": "double", "f": "float"})
     kinds.duck.execute("CREATE TABLE qa.signs (id BIGINT, x DOUBLE, f REAL)")
     for number, pair in enumerate(ZEROS_AND_NANS):
