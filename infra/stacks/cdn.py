@@ -26,7 +26,6 @@ class TimelineCdn(Construct):
         self, scope: Construct, id: str, *, bucket: s3.Bucket, key: kms.Key | None, public_entries: bool
     ) -> None:
         super().__init__(scope, id)
-        stack = Stack.of(self)
         access = cloudfront.S3OriginAccessControl(self, "Access")
         origin = origins.S3BucketOrigin.with_bucket_defaults(
             bucket,
@@ -53,6 +52,10 @@ class TimelineCdn(Construct):
             default_behavior=behaviour(fresh),
             additional_behaviors=dict.fromkeys(IMMUTABLE, behaviour(cloudfront.CachePolicy.CACHING_OPTIMIZED)),
         )
+        self._allow_reading(bucket, key, public_entries)
+        CfnOutput(self, "Address", value=f"https://{self.distribution.distribution_domain_name}")
+
+    def _allow_reading(self, bucket: s3.Bucket, key: kms.Key | None, public_entries: bool) -> None:
         reader = iam.ServicePrincipal("cloudfront.amazonaws.com")
         bucket.add_to_resource_policy(
             iam.PolicyStatement(
@@ -82,7 +85,6 @@ class TimelineCdn(Construct):
                     actions=["kms:Decrypt"],
                     resources=["*"],
                     principals=[reader],
-                    conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+                    conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
                 )
             )
-        CfnOutput(self, "Address", value=f"https://{self.distribution.distribution_domain_name}")

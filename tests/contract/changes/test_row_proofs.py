@@ -206,11 +206,17 @@ def test_forged_proofs_are_refused(world: World) -> None:
             keys = [] if "policy" in changed else [world.signer.verifier_key]
             RowProof.read(proof.write()).verify(keys, **{**expected, **changed})
             pytest.fail(what)
+
+
+def test_the_caller_says_against_which_checkpoint_and_as_of_what(world: World) -> None:
+    name = made(world, "c")
+    lake = fresh(world)
+    proof = lake.prove_row(name, {"id": 7}, 1)
     newer = Checkpoint(lake.settings.origin, 99, bytes(32))
     with pytest.raises(Unverified, match="not the expected one"):
-        check(world, right, **expected, checkpoint=newer)
+        check(world, proof, table=name, key={"id": 7}, index=1, checkpoint=newer)
     with pytest.raises(Invalid, match="as of what"):
-        check(world, right, table=name, key={"id": 7})
+        check(world, proof, table=name, key={"id": 7})
 
 
 def test_no_mutation_of_a_proof_is_accepted(world: World) -> None:
