@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,8 +20,9 @@ from typing import Literal
 
 import pyarrow as pa
 
+from catalog.core.channel_process import ChannelProcess
 from catalog.core.errors import Internal, LakeError, Unavailable
-from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
+from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, ChannelClosed, Kind
 from catalog.formats.arrow import read_arrow_stream
 from catalog.formats.limits import FileRejected, FormatLimits
 
@@ -92,40 +92,15 @@ class ApartReader:
         return self._process
 
 
-class _Process:
+class _Process(ChannelProcess):
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
-        self.ended = False
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", PROGRAM, str(theirs.fileno()), str(memory_bytes)],
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._channel = Channel(ours)
+        super().__init__([sys.executable, "-m", PROGRAM], (memory_bytes,), _environment(), None)
         try:
             self._channel.receive(time.monotonic() + START_S, max_bytes=0)
         except (TimeoutError, ChannelClosed):
             self.kill()
             raise Unavailable("the process that reads bodies did not start: try again") from None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def usable(self) -> bool:
-        return not self.ended and self._process.poll() is None
-
-    def kill(self) -> None:
-        """Ends the process at once, and waits until it is gone. Idempotent."""
-        self.ended = True
-        self._process.kill()
-        self._process.wait()
-        self._channel.close()
 
     def read(self, format: Format, data: bytes, limits: FormatLimits, seconds: float) -> pa.Table:
         deadline = time.monotonic() + seconds

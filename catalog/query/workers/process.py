@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from catalog.core.channel_process import ChannelProcess
 from catalog.core.errors import Internal, Invalid, LakeError, Unavailable
-from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, Channel, ChannelClosed, Kind
+from catalog.core.worker_channel import ENDED_OUT_OF_MEMORY, ChannelClosed, Kind
 from catalog.formats import FileRejected, FormatLimits, read_arrow_stream
 from catalog.query.plan.routing import Explanation
 from catalog.query.run.results import Answer, QueryReceipt
@@ -68,44 +68,18 @@ def worker_environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **_ALLOCATORS, **variables}
 
 
-class WorkerProcess:
-    """One worker. Runs one request at a time; after an error of its own it is `ended`, and not used again."""
+class WorkerProcess(ChannelProcess):
+    """One worker. Runs one request at a time."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], limits: WorkerLimits) -> None:
         self._limits = limits
-        self._ready, self.ended = False, False
+        self._ready = False
         self._started = time.monotonic()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = [str(theirs.fileno()), str(limits.memory_bytes), str(limits.result_bytes)]
-            self._process = subprocess.Popen(
-                [*command, *arguments],
-                env=worker_environment(variables),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-            )
-        self._channel = Channel(ours)
+        arguments = (limits.memory_bytes, limits.result_bytes)
+        super().__init__(command, arguments, worker_environment(variables), subprocess.PIPE)
         self._last_lines: deque[str] = deque(maxlen=40)
         self._log = threading.Thread(target=self._copy_log, name=f"log of worker {self.pid}", daemon=True)
         self._log.start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def usable(self) -> bool:
-        """Whether it can take a request, as far as can be seen without sending one."""
-        return not self.ended and self._process.poll() is None
-
-    def kill(self) -> None:
-        """Ends the process at once, whatever it does, and waits until it is gone. Idempotent."""
-        self.ended = True
-        self._process.kill()
-        self._process.wait()
-        self._channel.close()
 
     def wait_ready(self, deadline: float) -> None:
         """Waits until it has started. Unavailable if it has not by the deadline, or ended.
