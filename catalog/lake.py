@@ -31,6 +31,7 @@ from catalog.changes import (
     with_rows,
 )
 from catalog.core import s3_layout
+from catalog.core.aws_clock import AwsClock
 from catalog.core.clients import client_for
 from catalog.core.errors import Invalid, LakeError, NotFound
 from catalog.core.events import (
@@ -58,6 +59,7 @@ from catalog.iceberg import ManifestReader, ObjectIO, WrittenObject, open_catalo
 from catalog.merkle.note import VerifierKey
 from catalog.tables import Tables, Transaction
 from catalog.timeline import (
+    CHECKPOINT_PATH,
     Attestation,
     Attestations,
     ChangesDigest,
@@ -80,6 +82,7 @@ from catalog.timeline import (
 )
 
 if TYPE_CHECKING:
+    from catalog.erasure import Eraser
     from catalog.query import Queries, SparkQueries
     from catalog.vectors import Vectors
 
@@ -146,6 +149,7 @@ class Lake:
             signer_from(self.settings),
             self.bus,
             partial(changes_of, manifests=manifests, with_records=True),
+            AwsClock(self.s3, self.settings.bucket, CHECKPOINT_PATH),
             compute_state=StateComputer(manifests=manifests),
         )
 
@@ -165,9 +169,10 @@ class Lake:
             if part in self.__dict__:
                 getattr(self, part).close()
 
-    def transaction(self) -> Transaction:
-        """`with lake.transaction() as tx:` writes to several tables, all visible from one index on, or none."""
-        return self.tables.transaction()
+    def transaction(self, token: str | None = None) -> Transaction:
+        """`with lake.transaction() as tx:` writes to several tables, all visible from one index on, or none. What
+        `tx.read` read is unchanged when they are, or the commit is a Conflict. With a token, they are made once."""
+        return self.tables.transaction(token)
 
     def changes(
         self,
@@ -254,6 +259,13 @@ class Lake:
         )
 
     @cached_property
+    def eraser(self) -> Eraser:
+        """Erases rows from a table's history. Its role may delete versions of objects."""
+        from catalog.erasure import Eraser
+
+        return Eraser(self.tables, lambda: self.timeline, lambda: self.verifier, self.s3, self.settings.bucket)
+
+    @cached_property
     def vectors(self) -> Vectors:
         """Vector, full-text and hybrid search over embedded text columns. Lance is imported at first use."""
         from catalog.vectors import Vectors  # an extra that most functions are deployed without
@@ -279,10 +291,7 @@ class Lake:
     @cached_property
     def queries(self) -> Queries:
         """SQL over the tables, as of any cut of the timeline. The engine is imported at first use."""
-        from catalog.query import (
-            EstimateHistory,
-            Queries,  # an extra that most functions are deployed without
-        )
+        from catalog.query import EstimateHistory, Queries  # an extra that most functions are deployed without
 
         bucket = self.settings.bucket
         return Queries(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from catalog.changes import ChangeSet
-from cli.row_exports import json_value
+from catalog.formats import json_value
 
 SIGNS = {"INSERT": "+", "UPDATE": "~", "DELETE": "-"}
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from catalog import Invalid, NotFound
-from catalog.formats import detect, unify
+from catalog.formats import CsvOptions, Inference, detect, unify
 from catalog.ingest import CommitGroup, FileRows, ObjectVersion, Result, SourceVersions, append_large_file, source_id
 from catalog.tables import Mode, Receipt, Tables, find_receipts, table_key
 from cli.row_files import RowFile
@@ -48,6 +48,7 @@ class Import:
         self._tables, self._name, self._progress = tables, name, progress
         self._key, self._mode = list(key), mode
         self.created = False
+        self._csv = CsvOptions()
 
     def run(self, files: Sequence[RowFile], *, upsert: bool) -> list[Imported]:
         """The outcomes, in the files' order. A faulty file changes nothing, and the others are imported."""
@@ -92,24 +93,25 @@ class Import:
 
     def _create(self, files: list[tuple[RowFile, Imported]]) -> list[tuple[RowFile, Imported]]:
         """Creates the table; returns the files whose columns have a common schema."""
-        schemas: list[pa.Schema] = []
-        loose = all(detect(file.name).kind in ("csv", "tsv") for file, _ in files)
-        accepted = []
+        schemas, inference, accepted = list[pa.Schema](), Inference(), list[tuple[RowFile, Imported]]()
         for number, (file, outcome) in enumerate(files, 1):
             self._progress(f"columns of file {number} of {len(files)}")
             try:
-                schema = file.schema()
+                file_schemas, file_inference = file.infer()
+                inferred = inference if file_inference is None else inference.add(file_inference)
                 with file.faults_named():
-                    unify([*schemas, schema], loose=loose)
+                    unify(map(inferred.typed, [*schemas, *file_schemas]))
             except Invalid as error:
                 outcome.error = error.message
                 continue
-            schemas.append(schema)
+            inference = inferred
+            schemas += file_schemas
             accepted.append((file, outcome))
         if not accepted:
             reason = files[0][1].error or f"{self._name}: no file has columns to create it from"
             raise Invalid(reason, subject=self._name)
-        self._tables.create(self._name, unify(schemas, loose=loose), key=self._key, mode=self._mode)
+        self._csv = inference.with_order()
+        self._tables.create(self._name, unify(map(inference.typed, schemas)), key=self._key, mode=self._mode)
         self.created = True
         return accepted
 
@@ -123,7 +125,7 @@ class Import:
             if file.size > SMALL_FILE_BYTES:
                 self._guarded(outcome, lambda file=file, outcome=outcome: self._append_large(file, outcome))  # type: ignore[misc]
                 continue
-            batches = self._guarded(outcome, lambda file=file: list(file.batches(self._hint)))  # type: ignore[misc]
+            batches = self._guarded(outcome, lambda file=file: list(file.batches(self._hint, self._csv)))  # type: ignore[misc]
             if batches is None:
                 continue
             rows = sum(batch.num_rows for batch in batches)
@@ -153,7 +155,7 @@ class Import:
 
         def batches() -> Iterator[pa.RecordBatch]:
             done = 0
-            for batch in file.batches(self._hint):
+            for batch in file.batches(self._hint, self._csv):
                 yield batch
                 done += batch.num_rows
                 self._progress(f"{file.path}: {done:,} of {rows:,} rows")
@@ -172,7 +174,7 @@ class Import:
                 except (pa.ArrowException, OSError) as error:
                     raise Invalid(f"it is not a Parquet file, or is truncated: {error}") from None
         rows = 0
-        for batch in file.batches(self._hint):
+        for batch in file.batches(self._hint, self._csv):
             rows += batch.num_rows
             self._progress(f"{file.path}: {rows:,} rows read")
         return rows

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from catalog import Invalid, NotFound, Unavailable
-from cli.lake_commands import add_command, counting, opened
-from cli.options import columns, path_in_lake
+from cli import ingest_files
+from cli.ingest_files import find_files
+from cli.lake_commands import add_command, counting, opened, progress_bar
+from cli.options import columns
 
 if TYPE_CHECKING:
     from catalog import Lake
@@ -29,8 +32,9 @@ _POLL_S = (0.05, 1.0)
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Put files into the lake, and see what became of them.", no_args_is_help=True)
-    add_command(group, put, "ingest put tides.jsonl bronze.tides", "ingest put notes/*.md bronze.notes --no-wait")
+    add_command(group, put, "ingest put tides.jsonl bronze.tides", "ingest put vault/ bronze.notes --no-wait")
     add_command(group, status, "ingest status landing/bronze/tides/tides.jsonl", "-o json ingest status <SHA-256>")
+    ingest_files.register(group)
     add_command(group, redrive, "ingest redrive --dry-run", "ingest redrive --limit 10")
     rules = typer.Typer(help="The rules by which files become rows of a table.", no_args_is_help=True)
     example = "ingest rule set bronze.tides --column id:long --column at:timestamptz --key id --unknown evolve"
@@ -56,7 +60,7 @@ class _Upload:
 
 def put(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="The files to ingest.", exists=True, dir_okay=False)],
+    files: Annotated[list[Path], typer.Argument(help="Files, or directories of files.", exists=True)],
     table: Table,
     root: Annotated[
         Path | None,
@@ -67,19 +71,22 @@ def put(
 ) -> None:
     """Put files into landing, and wait until their rows are in the table. Exit code 1 if a file is rejected.
 
-    A file keeps the path that is typed, so that two files of the same name in two directories stay apart.
+    A file keeps the path that is typed; a file of a directory, its path below the directory. A file that is in landing
+    already, with the same bytes, is not sent again: after an interruption, repeat the command. Empty files are skipped.
     """
     with opened(context) as (lake, output):
-        uploads = list(_upload(lake, _landing_keys(files, table, root)))
+        by_key = _landing_keys(files, table, root)
+        with progress_bar("sending", len(by_key)) as advance:
+            uploads = list(_upload(lake, by_key, advance))
         if not wait:
             rows = [{"file": each.file, "key": each.key, "digest": each.digest} for each in uploads]
             output.table(rows, ("key", "digest"))
             return
-        with counting("waiting for") as progress:
-            records = _await(_ledger(lake), uploads, timeout, progress)
+        with progress_bar("ingesting", len(uploads)) as advance:
+            records = _await(_ledger(lake), uploads, timeout, advance)
         rows = [{"file": each.file, **_as_row(record)} for each, record in zip(uploads, records, strict=True)]
         output.table(rows, ("file", "state", "rows", "snapshot_id", "reason"))
-        if any(record.state not in ("committed", "duplicate") for record in records):
+        if any(record.state not in ("committed", "duplicate", "empty") for record in records):
             raise typer.Exit(1)
 
 
@@ -132,7 +139,8 @@ def set_rule(
         list[str] | None,
         typer.Option(
             help="name=value, repeatable: how CSV files are written, where it cannot be detected. Names: delimiter, "
-            "encoding (utf-8, utf-16, latin-1, windows-1252), quote, decimal, thousands, nulls, skip_lines."
+            "encoding (utf-8, utf-16, latin-1, windows-1252), quote, decimal, thousands, dates (dmy, mdy), "
+            "nulls, skip_lines."
         ),
     ] = None,
     file: Annotated[Path | None, typer.Option(help="Instead: a JSON file with the rule; `-` is stdin.")] = None,
@@ -173,34 +181,64 @@ def remove_rule(context: typer.Context, table: Table) -> None:
         output.data({"removed": table})
 
 
-def _landing_keys(files: list[Path], table: str, root: Path | None) -> dict[str, Path]:
-    """The landing key of each file. Invalid, before any upload, if two files have the same key."""
+def _landing_keys(paths: list[Path], table: str, root: Path | None) -> dict[str, Path]:
+    """The landing key of each file. Invalid, before any upload, if two files have the same key, or there is none."""
     from catalog.core.s3_layout import LANDING
     from catalog.ingest import parse_key, parse_table
 
     namespace, name = parse_table(table)
     by_key: dict[str, Path] = {}
-    for file in files:
-        key = f"{LANDING}{namespace}/{name}/{path_in_lake(file, root)}"
+    for path, file in find_files(paths, root):
+        key = f"{LANDING}{namespace}/{name}/{path}"
         parse_key(key)
         if key in by_key:
             raise Invalid(f"{by_key[key]} and {file} would both be {key}: name each file once", subject=key)
         by_key[key] = file
+    if not by_key:
+        raise Invalid(f"there is no file below {paths[0]}: hidden files are skipped", subject=str(paths[0]))
     return by_key
 
 
-def _upload(lake: Lake, files: dict[str, Path]) -> Iterator[_Upload]:
+def _upload(lake: Lake, files: dict[str, Path], advance: Callable[[], None]) -> Iterator[_Upload]:
     from catalog.ingest import source_id
 
     for key, file in files.items():
-        with file.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            stream.seek(0)
-            response = lake.s3.put_object(Bucket=lake.settings.bucket, Key=key, Body=stream)
-        yield _Upload(str(file), key, digest, source_id(key, response.get("VersionId")))
+        if file.stat().st_size:
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256")
+                stream.seek(0)
+                version = _landed_version(lake, key, digest) or _put_object(lake, key, stream, digest)
+            yield _Upload(str(file), key, digest.hexdigest(), source_id(key, version))
+        advance()
 
 
-def _await(ledger: Ledger, uploads: list[_Upload], timeout: float, progress: Any) -> list[LedgerRecord]:
+def _landed_version(lake: Lake, key: str, digest: Any) -> str | None:
+    """The version of the object that has the key, if it has these bytes; S3 keeps the checksum it was sent with."""
+    from botocore.exceptions import ClientError
+
+    from catalog.core.aws_errors import is_missing, translate_aws_error
+
+    try:
+        found = lake.s3.head_object(Bucket=lake.settings.bucket, Key=key, ChecksumMode="ENABLED")
+    except ClientError as error:
+        if is_missing(error):
+            return None
+        raise translate_aws_error(error, key) from error
+    version: str | None = found.get("VersionId")
+    return version if found.get("ChecksumSHA256") == _checksum(digest) else None
+
+
+def _put_object(lake: Lake, key: str, stream: BinaryIO, digest: Any) -> str | None:
+    response = lake.s3.put_object(Bucket=lake.settings.bucket, Key=key, Body=stream, ChecksumSHA256=_checksum(digest))
+    version: str | None = response.get("VersionId")
+    return version
+
+
+def _checksum(digest: Any) -> str:
+    return base64.b64encode(digest.digest()).decode()
+
+
+def _await(ledger: Ledger, uploads: list[_Upload], timeout: float, advance: Callable[[], None]) -> list[LedgerRecord]:
     """Each upload's ledger record, in their order; Unavailable if one is not processed before the timeout."""
     records: dict[str, LedgerRecord] = {}
     deadline, pause = time.monotonic() + timeout, _POLL_S[0]
@@ -209,13 +247,13 @@ def _await(ledger: Ledger, uploads: list[_Upload], timeout: float, progress: Any
             record = None if upload.source in records else ledger.of(upload.digest, upload.source)
             if record is not None and record.state != "failed":  # the lake retries a failed file
                 records[upload.source] = record
+                advance()
         pending = [upload.key for upload in uploads if upload.source not in records]
         if not pending:
             return [records[upload.source] for upload in uploads]
         if time.monotonic() > deadline:
             message = f"{len(pending)} files are not processed after {timeout:.0f} s, among them {pending[0]}"
             raise Unavailable(f"{message}: see `strandline ingest status {pending[0]}`")
-        progress(f"{len(pending)} of {len(uploads)} files")
         time.sleep(pause)
         pause = min(2 * pause, _POLL_S[1])
 

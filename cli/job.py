@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from catalog import Invalid, NotFound, Unavailable
+from catalog import Invalid, NotFound
+from catalog.core.errors import UNAVAILABLE, error_from
 from cli.lake_choice import use_lake
 from cli.output import Output
 from spark_jobs.names import JOBS
@@ -24,6 +26,7 @@ PROJECT = "strandline"  # the prefix of resource names, as in infra.stage
 CODE = "local:///opt/strandline/spark_jobs"
 FINAL_STATES = ("SUCCESS", "FAILED", "CANCELLED")
 _POLL_SECONDS = 0.5
+_FAILED = re.compile(r"strandline job \w+ failed \((?P<kind>[a-z_]+)\)")  # see spark_jobs.job.run
 
 Run = Annotated[str, typer.Argument(help="The run's id, as `job run` and `job list` print it.")]
 
@@ -43,7 +46,7 @@ def run(
     context: typer.Context,
     job: Annotated[str, typer.Argument(help=f"One of {', '.join(JOBS)}.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="The job's own options, after `--`.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; exit code 4 if it fails.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; exit with its error's code.")] = False,
     timeout_minutes: Annotated[int, typer.Option(min=1, help="Cancel the run after this many minutes.")] = 120,
 ) -> None:
     """Start a job."""
@@ -62,7 +65,10 @@ def run(
     output.data(answer, "\n".join(_lines(answer)))
     if record["state"] != "SUCCESS":
         reason = f"{job} {record['state'].lower()}: {record.get('stateDetails', '')}"
-        raise Unavailable(f"{reason}; see `strandline job logs {started}`", subject=started)
+        named = _FAILED.search(record.get("stateDetails", ""))  # none if the engine ended the run, or lost it
+        kind = named["kind"] if named else UNAVAILABLE.name
+        message = f"{reason}; see `strandline job logs {started}`"
+        raise error_from({"kind": kind, "message": message, "subject": started})
 
 
 def list_runs(

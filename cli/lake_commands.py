@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
 
 from catalog import Invalid
 from cli.lake_choice import use_lake
@@ -48,3 +49,16 @@ def counting(title: str) -> Iterator[Callable[[str], None]]:
         return
     with console.status(title) as status:
         yield lambda text: status.update(f"{title} {text}")
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar with rate and time left on stderr, if that is a terminal; the yielded function advances it by one."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)

@@ -14,6 +14,7 @@ from cli import (
     dev,
     doctor,
     environment,
+    erase,
     ingest,
     job,
     login,
@@ -73,6 +74,7 @@ shell.register(app)
 changes.register(app)
 vectors.register(app)
 prove.register(app)
+erase.register(app)
 proof.register(app)
 witness.register(app)
 remote.register(app)

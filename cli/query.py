@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -48,6 +49,7 @@ def register(app: typer.Typer) -> None:
         'query "SELECT * FROM silver.tides" --as-of 2026-03-01 --format parquet --out tides.parquet',
         'query "SELECT sum(metres) FROM silver.tides" --verify',
         'query "SELECT * FROM silver.tides" --explain',
+        "query \"UPDATE silver.tides SET metres = 3.2 WHERE station = 'Newlyn'\"",
         'query "SELECT * FROM silver.tides" --engine spark --wait 600',
         "query --result 4f1c2d",
     )
@@ -55,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 def query(
     context: typer.Context,
-    sql: Annotated[str | None, typer.Argument(help="The SELECT; `-` reads it from stdin.")] = None,
+    sql: Annotated[str | None, typer.Argument(help="The statement; `-` reads it from stdin.")] = None,
     as_of: Annotated[str | None, typer.Option(help=AS_OF_HELP, callback=past_point, show_default="now")] = None,
     param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME, 1=VALUE for $1; JSON or text.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only show where it would run, and why.")] = False,
@@ -69,7 +71,7 @@ def query(
     result: Annotated[str | None, typer.Option(help="Instead of SQL: the id of a query that runs as a job.")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="With --result: cancel it and delete its rows.")] = False,
 ) -> None:
-    """Run one SELECT. All tables are read at one index of the timeline: the newest, or --as-of."""
+    """Run one statement. In a SELECT all tables are read at one index of the timeline: the newest, or --as-of."""
     if (sql is None) == (result is None) or (cancel and result is None):
         raise Invalid("pass either a SELECT, or --result ID of a query that runs as a job")
     text = sys.stdin.read() if sql == "-" else sql or ""
@@ -77,6 +79,10 @@ def query(
         if result is not None and cancel:
             lake.queries.cancel(result)
             output.data({"id": result, "status": "cancelled"}, f"{result} is cancelled.")
+            return
+        if result is None and _write(
+            lake, output, text, parameters(param or ()), plain=not (as_of or explain or verify)
+        ):
             return
         options: Any = {"parameters": parameters(param or ()), "as_of": as_of, "fresh": fresh}
         if explain:
@@ -99,6 +105,20 @@ def query(
         write(answer, format_ or _by_suffix(out), out, output)
         if receipt or verify:
             typer.echo(receipt_line(answer.receipt), err=True)
+
+
+def _write(lake: Lake, output: Output, text: str, values: dict[str, Any] | None, *, plain: bool) -> bool:
+    """Runs a statement that writes, and shows what it did; False if the text is a query."""
+    from catalog.query import Writes, is_write
+
+    if not is_write(text):
+        return False
+    if not plain:
+        raise Invalid("a statement that writes reads the newest commits: leave out --as-of, --explain and --verify")
+    done = Writes(lake.tables, partial(lake.queries.ask, parameters=values)).run(text)
+    columns = ["statement", "table", "rows", "snapshot_id"]
+    output.answer([[getattr(one, column) for column in columns] for one in done], columns)
+    return True
 
 
 def await_answer(lake: Lake, status: QueryStatus, wait: float) -> Answer:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
-from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
-from uuid import UUID
+from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
-import pyarrow.types as pt
 
 from catalog import Conflict, Invalid
-from catalog.core.column_names import check_column_names
-from cli.row_files import ExportFormat
+from catalog.formats import ExportFormat, check_representable, open_writer
 
-ROW_GROUP = 128 * 1024
 _CODECS = {"gz": "gzip", "zst": "zstd"}
 _SUFFIXES = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl", "ndjson": "jsonl"}
 
@@ -64,12 +53,6 @@ class Exported:
     files: int = 0
 
 
-class _Writer(Protocol):
-    def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def export(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
@@ -83,7 +66,7 @@ def export(
 
     Memory: one batch, or one row group of Parquet.
     """
-    check_columns(schema, target)
+    check_representable(schema, target.format)
     done = Exported()
 
     def counted() -> Iterator[pa.RecordBatch]:
@@ -106,16 +89,6 @@ def export(
                 _write(counted(), schema, target, stream)
             done.bytes, done.files = part.stat().st_size, 1
     return done
-
-
-def check_columns(schema: pa.Schema, target: ExportTarget) -> None:
-    """Invalid, before anything is read, for columns that the format cannot represent."""
-    kind = "json" if target.format is ExportFormat.JSONL else target.format.value
-    check_column_names(schema.names, kind, "export to CSV")
-    for field in schema if target.format is ExportFormat.CSV else ():
-        if pt.is_nested(field.type) or pt.is_binary(field.type) or pt.is_fixed_size_binary(field.type):
-            message = f"column {field.name!r} is a {field.type}, which CSV cannot represent"
-            raise Invalid(f"{message}: use --format jsonl or parquet, or leave it out with --columns")
 
 
 def _export_parts(
@@ -194,88 +167,9 @@ def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: ExportT
     codec: Any = target.codec
     sink: Any = pa.PythonFile(raw, mode="w")
     compressed = pa.CompressedOutputStream(sink, codec) if codec else sink
-    writers: dict[ExportFormat, Callable[[Any, pa.Schema], _Writer]] = {
-        ExportFormat.PARQUET: _Parquet,
-        ExportFormat.CSV: _Csv,
-        ExportFormat.JSONL: _JsonLines,
-    }
-    writer = writers[target.format](compressed, schema)
+    writer = open_writer(target.format, compressed, schema)
     for batch in batches:
         writer.write(batch)
     writer.close()
     if codec:
         compressed.close()  # closes the sink, too
-
-
-class _Parquet:
-    def __init__(self, sink: Any, schema: pa.Schema) -> None:
-        self._writer = pq.ParquetWriter(sink, schema, compression="zstd")
-        self._schema, self._buffered, self._rows = schema, list[pa.RecordBatch](), 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Buffers small batches, so that they share a row group."""
-        self._buffered.append(batch)
-        self._rows += batch.num_rows
-        if self._rows >= ROW_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._buffered:
-            self._writer.write_table(pa.Table.from_batches(self._buffered, self._schema), row_group_size=ROW_GROUP)
-        self._buffered, self._rows = [], 0
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-
-
-class _Csv:
-    """Quotes text but not null, so that an empty text and a null stay different when they are read again."""
-
-    def __init__(self, sink: Any, schema: pa.Schema) -> None:
-        fields = [field.with_type(_csv_type(field.type)) for field in schema]
-        self._schema = pa.schema(fields)
-        self._writer = csv.CSVWriter(sink, self._schema)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        columns = [
-            pa.array([None if v is None else str(v) for v in column.to_pylist()], pa.string())
-            if isinstance(column.type, pa.BaseExtensionType)
-            else column.cast(field.type)
-            for column, field in zip(batch.columns, self._schema, strict=True)
-        ]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def _csv_type(type_: Any) -> Any:
-    return pa.string() if isinstance(type_, pa.BaseExtensionType) or pt.is_decimal(type_) else type_
-
-
-class _JsonLines:
-    def __init__(self, sink: Any, schema: pa.Schema) -> None:
-        self._sink = sink
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        lines = [json.dumps(json_value(row), ensure_ascii=False) for row in batch.to_pylist()]
-        self._sink.write(("\n".join(lines) + "\n").encode())
-
-    def close(self) -> None:
-        self._sink.flush()
-
-
-def json_value(value: Any) -> Any:
-    """Times as ISO 8601, decimals and non-finite floats as text, bytes as base64, maps as pairs."""
-    if isinstance(value, dict):
-        return {name: json_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal | UUID) or (isinstance(value, float) and not isfinite(value)):
-        return str(value)
-    return value

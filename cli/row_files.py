@@ -17,6 +17,8 @@ from catalog import Invalid, NotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from catalog.formats import CsvOptions, Inference
+
 STDIN = "-"
 READ_BYTES = 4 << 20
 # Suffixes of files of rows. Notes and logs are text: `strandline ingest put` takes those.
@@ -30,12 +32,6 @@ class RowFormat(StrEnum):
     CSV = "csv"
     TSV = "tsv"
     PARQUET = "parquet"
-
-
-class ExportFormat(StrEnum):
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSONL = "jsonl"
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,11 @@ class RowFile:
                 digest.update(part)
         return digest.hexdigest()
 
-    def batches(self, hint: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self, hint: pa.Schema | None = None, csv: CsvOptions | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in bounded batches; Invalid names the file and the position.
 
-        `hint`: the columns of the target table. cli.decoding turns text into its bytes and UUIDs.
+        `hint`: the columns of the target table. cli.decoding turns text into its bytes and UUIDs. Columns of CSV files
+        that it does not have are text.
         """
         from catalog.formats import FormatLimits, read_rows
         from cli.decoding import decoded
@@ -93,34 +90,48 @@ class RowFile:
         limits = FormatLimits(object_bytes=unlimited, decompressed_bytes=unlimited)
         with self.open() as stream, self.faults_named():
             first = 0
-            for batch in read_rows(stream, self.name, limits, hint):
+            for batch in read_rows(stream, self.name, limits, hint, csv):
                 yield batch if hint is None else decoded(batch, hint, first)
                 first += batch.num_rows
 
     def table(self, hint: pa.Schema | None = None) -> pa.Table:
-        """All rows at once."""
-        return joined(list(self.batches(hint)), self.path)
+        """All rows at once; without a hint, in the types that all rows have."""
+        csv = None
+        if hint is None and (inferred := self.infer())[1] is not None:
+            csv, hint = inferred[1].with_order(), self.schema(inferred)
+        return joined(list(self.batches(hint, csv)), self.path)
 
-    def schema(self) -> pa.Schema:
+    def schema(self, inferred: tuple[list[pa.Schema], Inference | None] | None = None) -> pa.Schema:
         """The columns: from the footer of a Parquet file, otherwise inferred from all rows."""
+        from catalog.formats import unify
+
+        schemas, inference = inferred or self.infer()
+        with self.faults_named():
+            return unify(schemas if inference is None else map(inference.typed, schemas))
+
+    def infer(self) -> tuple[list[pa.Schema], Inference | None]:
+        """The columns as they are read, and what all rows say of those that are text. Reads a Parquet file's footer
+        only."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from catalog.formats import detect, unify
+        from catalog.formats import detect, start_inference
 
         with self.faults_named():
             format_ = detect(self.name)
             if format_.kind == "parquet" and format_.codec is None:
                 with self.open() as stream:
                     try:
-                        return unify([pq.read_schema(stream)])
+                        return [pq.read_schema(stream)], None
                     except (pa.ArrowException, OSError) as error:
                         raise Invalid(f"it is not a Parquet file: {error}") from None
-            schemas: list[pa.Schema] = []
+            schemas, inference = list[pa.Schema](), start_inference(self.name)
             for batch in self.batches():
+                if inference is not None:
+                    inference.observe(batch)
                 if batch.schema not in schemas:
                     schemas.append(batch.schema)
-            return unify(schemas, loose=format_.kind in ("csv", "tsv"))
+            return schemas, inference
 
     @contextmanager
     def faults_named(self) -> Iterator[None]:

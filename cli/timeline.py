@@ -274,6 +274,7 @@ def _report_text(report: Report, deep: bool, policy: Policy | None) -> str:
         checked += f", {report.objects} objects ({report.bytes} bytes)"
         checked += f", {report.uncovered} that no leaf covers" if report.uncovered else ""
         checked += f", the rows after {report.states} leaves"
+        checked += "".join(f"; {each}" for each in report.erased)
     lines = [f"Timeline of {report.size} leaves" + (f", verified before up to {report.since}" if report.since else "")]
     lines.append(f"Checked {checked}.")
     if deep and report.uncounted:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from catalog.formats import ExportFormat
 from cli.lake_commands import add_command, counting, opened
 from cli.options import names
-from cli.row_files import ExportFormat, RowFormat, find_files
+from cli.row_files import RowFormat, find_files
 from cli.table_shape import WriteMode
 from cli.times import AS_OF_HELP, past_point
 

@@ -1,15 +1,16 @@
 """`compact`: merges small files and position deletes, optionally sorted or z-ordered; changes no row.
 
-Reads only files that need it, a group at a time. Every commit carries the proof that its rows before and after are the
-same (see rewriter.py).
+Reads only files that need it, a group at a time, beside writers: what they delete meanwhile is deleted in the new files
+too. Every commit carries the proof that its rows before and after are the same (see rewriter.py).
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
 from operator import add
 from typing import Any, Literal
@@ -19,11 +20,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import array, coalesce, col, lit, shiftleft, shiftright, size
 from pyspark.sql.functions import filter as filter_items
 
-from catalog import Invalid, LakeError
+from catalog import Conflict, Invalid, LakeError
+from catalog.tables import UNIT_PROPERTY
 from spark_jobs.arguments import TABLE
-from spark_jobs.deduplication import UNIT, deduplicate
+from spark_jobs.deduplication import deduplicate
 from spark_jobs.job import Arguments, Context, Job, run
-from spark_jobs.rewriter import Rewriter, Task
+from spark_jobs.rewriter import Rewriter, Rewritten, Task
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ _MIB = 1 << 20
 _SMALL = 0.75  # of the target size, as in Iceberg
 _RANK_BITS = 8
 _SAMPLE = 20_000
+_ATTEMPTS = 5  # to rewrite a group, in halves after each that is lost
 _Z = "__strandline_z"
 
 
@@ -66,7 +69,9 @@ def compact(context: Context, arguments: CompactArguments) -> Mapping[str, Any]:
 def _compact(context: Context, table: str, arguments: CompactArguments) -> dict[str, Any]:
     loaded = context.lake.tables.load(table)
     reorder = _reorder(context, table, arguments, loaded.schema().column_names)
-    if unit := loaded.properties.get(UNIT):  # after a rewrite, sequence numbers no longer show which row is newer
+    if unit := loaded.properties.get(
+        UNIT_PROPERTY
+    ):  # after a rewrite, sequence numbers no longer show which row is newer
         snapshot_id, deleted = deduplicate(context.lake, table, unit)
         if deleted:
             context.committed(table, snapshot_id, superseded=deleted)
@@ -75,30 +80,59 @@ def _compact(context: Context, table: str, arguments: CompactArguments) -> dict[
         tasks = rewriter.tasks()
         groups = plan(tasks, arguments)
         stage.rows, stage.bytes = sum(t.rows for t in tasks), sum(t.bytes for t in tasks)
-    digests, before, after, merged = list[str](), 0, 0, 0
-    for number, paths in enumerate(groups):
-        with context.stage(f"rewrite {table}, {number + 1} of {len(groups)}") as stage:
-            if number:  # the previous group's commit changed the table
-                rewriter = Rewriter(context.spark, context.lake, table)
-                tasks = rewriter.tasks()
+    total = _Totals()
+    waiting = deque((group, _ATTEMPTS) for group in groups)
+    while waiting:
+        paths, attempts = waiting.popleft()
+        with context.stage(f"rewrite {table}, {len(waiting)} groups left") as stage:
+            rewriter = Rewriter(context.spark, context.lake, table)  # every commit changes the table
+            tasks = rewriter.tasks()
             group = [task for task in tasks if task.path in paths]
             if not group:
                 continue
             context.reads(table, rewriter.snapshot_id)
-            rewritten = rewriter.rewrite(
-                group,
-                tasks,
-                target_bytes=arguments.target_mb * _MIB,
-                reorder=reorder,
-                reads_twice=arguments.strategy != "binpack",
+            try:
+                rewritten = rewriter.rewrite(
+                    group,
+                    tasks,
+                    target_bytes=arguments.target_mb * _MIB,
+                    reorder=reorder,
+                    reads_twice=arguments.strategy != "binpack",
+                )
+            except Conflict as conflict:
+                if attempts == 1:
+                    raise
+                log.info("group planned again", extra={"table": table, "files": len(group), "reason": conflict.message})
+                waiting.extendleft((half, attempts - 1) for half in _halves(group))
+                continue
+            stage.rows, stage.bytes = rewritten.digest.rows, rewritten.bytes_after
+            context.committed(
+                table, rewritten.snapshot_id, rows_digest=rewritten.digest.hex, rows=rewritten.digest.rows
             )
-            digest = rewritten.digest
-            stage.rows, stage.bytes = digest.rows, rewritten.bytes_after
-            context.committed(table, rewritten.snapshot_id, rows_digest=digest.hex, rows=digest.rows)
-            digests.append(digest.hex)
-            before, after = before + rewritten.files_before, after + rewritten.files_after
-            merged += rewritten.deletes_merged
-    return {"files_before": before, "files_after": after, "delete_files_merged": merged, "rows_digests": digests}
+            total.add(rewritten)
+    return asdict(total)
+
+
+@dataclass
+class _Totals:
+    """What the commits of a compaction did together."""
+
+    files_before: int = 0
+    files_after: int = 0
+    delete_files_merged: int = 0
+    rows_digests: list[str] = field(default_factory=list)
+
+    def add(self, rewritten: Rewritten) -> None:
+        self.files_before += rewritten.files_before
+        self.files_after += rewritten.files_after
+        self.delete_files_merged += rewritten.deletes_merged
+        self.rows_digests.append(rewritten.digest.hex)
+
+
+def _halves(group: Sequence[Task]) -> list[set[str]]:
+    """The paths in two parts of about as many files: what a smaller rewrite changes is less likely to be in use."""
+    middle = len(group) // 2
+    return [{task.path for task in part} for part in (group[:middle], group[middle:]) if part]
 
 
 def plan(tasks: Sequence[Task], arguments: CompactArguments) -> list[set[str]]:
@@ -142,10 +176,15 @@ def _reorder(
     if not columns:
         raise Invalid(f"the strategy {arguments.strategy} needs columns: name them with --columns")
     if arguments.strategy == "sort":
-        order = [col(c).desc() if [w.lower() for w in d] == ["desc"] else col(c).asc() for c, *d in columns]
-        return lambda frame: frame.repartitionByRange(*order).sortWithinPartitions(*order)
+        return partial(_sorted, columns)
     cuts = _cuts(context, table, [column for column, *_ in columns])
     return lambda frame: _z_ordered(frame, cuts)
+
+
+def _sorted(columns: Sequence[Sequence[str]], frame: DataFrame) -> DataFrame:
+    """Sorts by columns, each with an optional direction. Columns need a session, which a frame has."""
+    order = [col(c).desc() if [w.lower() for w in d] == ["desc"] else col(c).asc() for c, *d in columns]
+    return frame.repartitionByRange(*order).sortWithinPartitions(*order)
 
 
 def _z_ordered(frame: DataFrame, cuts: Mapping[str, Sequence[Any]]) -> DataFrame:

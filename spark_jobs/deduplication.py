@@ -17,9 +17,6 @@ from catalog import Lake
 from catalog.iceberg import FileReader, LiveFile, LiveFiles, project_schema
 from catalog.tables import Delta, MatchedRows, WritePlanner
 
-UNIT = "strandline.unit"
-"""The table property that names the unit column: the column that identifies what a row describes."""
-
 
 def deduplicate(lake: Lake, table: str, unit: str) -> tuple[int | None, int]:
     """Returns the snapshot in which every value of `unit` occurs once, and how many rows were deleted for it.

@@ -31,6 +31,20 @@ class WrittenFiles:
 
     def digests(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For mapInArrow: takes rows with the number of a file, and returns one row with the digest for each."""
+        for _, parts in self._read(batches):
+            yield one_row(RowsDigest.sum(RowsDigest.of(rows) for rows in parts))
+
+    def row_digests(self, prefix_bytes: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For mapInArrow: takes rows with the number of a file, and returns for each the number and one binary value:
+        the first bytes of each of its rows' digests, in the order of the file."""
+        from catalog.changes import row_digests
+
+        for number, parts in self._read(batches):
+            prefixes = (row_digests(rows)[:, :prefix_bytes].tobytes() for rows in parts)
+            yield pa.RecordBatch.from_pydict({"file": [number], "digests": [b"".join(prefixes)]})
+
+    def _read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[Any]]]:
+        """The number of each file, and its rows by row group."""
         from pyiceberg.catalog.noop import NoopCatalog
         from pyiceberg.manifest import DataFile, FileFormat
         from pyiceberg.schema import Schema
@@ -50,7 +64,7 @@ class WrittenFiles:
                 path, kind, spec = self.files[number]
                 file = DataFile.from_args(file_path=path, file_format=FileFormat(kind.upper()), partition=Record())
                 file.spec_id = spec
-                yield one_row(RowsDigest.sum(RowsDigest.of(rows) for rows in reader.read(TouchedFile(file))))
+                yield number, reader.read(TouchedFile(file))
 
 
 def digests_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

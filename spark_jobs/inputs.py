@@ -20,7 +20,8 @@ from catalog import Lake, NotFound
 from catalog.changes import net_changes
 from catalog.core.point_in_time import SnapshotId
 from catalog.notes import RULES_VERSION, Change, changed_columns
-from spark_jobs.deduplication import UNIT, deduplicate
+from catalog.tables import UNIT_PROPERTY
+from spark_jobs.deduplication import deduplicate
 
 INPUTS, RULES = "strandline.inputs", "strandline.rules"
 MAX_ROWS = 200_000
@@ -55,7 +56,7 @@ class Inputs:
             except NotFound:
                 pinned[name] = None
                 continue
-            if unit := loaded.properties.get(UNIT):
+            if unit := loaded.properties.get(UNIT_PROPERTY):
                 pinned[name], _ = deduplicate(lake, table, unit)
             else:
                 snapshot = loaded.current_snapshot()

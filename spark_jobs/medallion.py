@@ -32,7 +32,7 @@ from catalog.notes import (
     touched_units,
     transform_batches,
 )
-from spark_jobs.deduplication import UNIT
+from catalog.tables import UNIT_PROPERTY
 from spark_jobs.embeddings import embed_notes
 from spark_jobs.facts import all_facts
 from spark_jobs.inputs import Inputs, TooManyChanges, input_summary, watermark
@@ -72,7 +72,7 @@ def medallion(context: Context, arguments: MedallionArguments) -> Mapping[str, A
 def _create(context: Context, spec: TableSpec, arguments: MedallionArguments) -> None:
     """Creates the table if it does not exist. Sets the unit property of a bronze table that ingestion created."""
     table, tables = arguments.prefix + spec.name, context.lake.tables
-    unit_property = {UNIT: spec.unit} if spec.layer == "bronze" else {}
+    unit_property = {UNIT_PROPERTY: spec.unit} if spec.layer == "bronze" else {}
     try:
         current = tables.load(table).properties
     except NotFound:
@@ -80,7 +80,7 @@ def _create(context: Context, spec: TableSpec, arguments: MedallionArguments) ->
         with suppress(Conflict):  # another run created it first
             tables.create(table, spec.schema, mode="mor", key=spec.key, properties=properties)
         return
-    if unit_property and current.get(UNIT) != spec.unit:
+    if unit_property and current.get(UNIT_PROPERTY) != spec.unit:
         # Merge-on-read, since copy-on-write would give old rows the sequence number of a new commit.
         tables.alter(table, mode="mor", properties=unit_property)
 

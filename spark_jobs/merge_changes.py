@@ -1,7 +1,8 @@
 """`merge_changes`: applies the changes of one table to another with the same key, deletes included.
 
-The target's commits contain its watermark, so a run after a crash applies nothing twice. Too many changes to apply row
-by row are not applied: the source is copied instead, with the same result.
+The target's columns follow the source's, renamed and dropped ones too (followed_schema.py). Its commits contain its
+watermark, so a run after a crash applies nothing twice. Too many changes to apply row by row are not applied: the
+source is copied instead, with the same result.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from catalog.changes import net_changes
 from catalog.notes import TableSpec
 from catalog.tables import table_key
 from spark_jobs.arguments import TABLE
+from spark_jobs.followed_schema import follow_schema
 from spark_jobs.inputs import MAX_ROWS, Inputs, TooManyChanges, input_summary, moved_rows, watermark
 from spark_jobs.job import Arguments, Context, Job, run
 from spark_jobs.outputs import overwrite, replace_rows
@@ -48,16 +50,14 @@ def merge_changes(context: Context, arguments: MergeArguments) -> Mapping[str, A
     except NotFound:
         properties = {"write.format.default": loaded.properties.get("write.format.default", "parquet")}
         target_table = lake.tables.create(target, loaded.schema(), mode="mor", key=key, properties=properties)
-    missing = [name for name in schema.names if name not in target_table.schema().column_names]
-    if missing:
-        lake.tables.alter(target, add={name: loaded.schema().find_field(name).field_type for name in missing})
+    since = watermark(target_table)
+    follow_schema(lake, loaded, target, key, None if since is None else since.get(source))
     summary = input_summary(inputs.pinned, context.run_id)
     with context.stage("merge") as stage:
-        since = None if arguments.full else watermark(target_table)
-        if until is None or (since is not None and since == inputs.pinned):
+        if until is None or (since == inputs.pinned and not arguments.full):
             return {"how": "nothing new", "rows": 0}
         try:
-            from_snapshot = None if since is None else since.get(source)
+            from_snapshot = None if since is None or arguments.full else since.get(source)
             if from_snapshot is None:
                 raise TooManyChanges("it has no watermark")
             if moved_rows(loaded, from_snapshot, until) > MAX_ROWS:

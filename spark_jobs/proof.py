@@ -58,13 +58,27 @@ def digest_files(
     """
     if not files:
         return RowsDigest()
-    metadata = table.metadata.model_copy(update=_NO_HISTORY)
-    written = WrittenFiles(
-        metadata.model_dump_json(), schema.model_dump_json(), dict(table.io.properties), tuple(files)
-    )
-    numbers = spark.range(0, len(files), 1, len(files))  # one task for each file
-    parts = numbers.mapInArrow(written.digests, _TYPE).collect()
+    parts = _by_file(spark, files).mapInArrow(_written(table, schema, files).digests, _TYPE).collect()
     return RowsDigest.sum(RowsDigest.parse(part.asDict()) for part in parts)
+
+
+def row_digests_of_files(
+    spark: SparkSession, table: Table, schema: Schema, files: Sequence[tuple[str, str, int]], prefix_bytes: int
+) -> list[bytes]:
+    """For each of these data files, the first bytes of its rows' digests, in order. Driver memory: those bytes."""
+    read = partial(_written(table, schema, files).row_digests, prefix_bytes)
+    parts = _by_file(spark, files).mapInArrow(read, "file bigint, digests binary").collect()
+    return [bytes(part.digests) for part in sorted(parts, key=lambda part: int(part.file))]
+
+
+def _by_file(spark: SparkSession, files: Sequence[Any]) -> DataFrame:
+    """The numbers of the files, one task for each."""
+    return spark.range(0, len(files), 1, len(files))
+
+
+def _written(table: Table, schema: Schema, files: Sequence[tuple[str, str, int]]) -> WrittenFiles:
+    metadata = table.metadata.model_copy(update=_NO_HISTORY)
+    return WrittenFiles(metadata.model_dump_json(), schema.model_dump_json(), dict(table.io.properties), tuple(files))
 
 
 def observed_digest(observation: Observation) -> RowsDigest:

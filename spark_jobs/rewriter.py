@@ -7,20 +7,23 @@ before the commit, so a rewrite that would change a row has no effect.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from catalog import Conflict, Lake, Unverified
+from catalog import Conflict, Lake, Unavailable, Unverified
 from catalog.changes import RowsDigest
-from catalog.iceberg import ROWS_COUNT, ROWS_DIGEST
+from catalog.iceberg import ROWS_COUNT, ROWS_DIGEST, LiveFiles
+from catalog.tables import UNIT_PROPERTY
+from spark_jobs.carried_deletes import MAX_ROWS, PREFIX_BYTES, CarriedDeletes
 from spark_jobs.java_lists import JavaList
-from spark_jobs.proof import digest, digest_files, observed_digest, with_digest
+from spark_jobs.proof import digest, digest_files, observed_digest, row_digests_of_files, with_digest
 from spark_jobs.session import CATALOG
 
 _LOST_RACE = ("CommitFailedException", "ValidationException")
@@ -56,7 +59,7 @@ class Rewriter:
     """Rewrites files of one table at one snapshot."""
 
     def __init__(self, spark: SparkSession, lake: Lake, table: str) -> None:
-        self._spark, self._name = spark, table
+        self._spark, self._lake, self._name = spark, lake, table
         self._loaded = lake.tables.load(table)
         self._schema = schema_to_pyarrow(self._loaded.schema(), include_field_ids=True)
         self._jvm: Any = spark._jvm
@@ -100,8 +103,9 @@ class Rewriter:
         """Rewrites one group of files in one commit. `tasks`: all tasks of the snapshot, to know which deletes to drop.
 
         `reads_twice`: `reorder` reads its rows more than once, as a sort by range does to sample them; so they are
-        digested in a pass of their own. Unverified if the written rows are not the rows read, Conflict if rows of these
-        files were deleted concurrently; either way the written files are removed and the table is unchanged.
+        digested in a pass of their own. Rows of these files that are deleted meanwhile are deleted in the new files,
+        too. Unverified if the written rows are not the rows read, Conflict if another change cannot be carried over;
+        either way the written files are removed and the table is unchanged.
         """
         before, files = self._write(group, target_bytes, reorder, reads_twice)
         try:
@@ -113,10 +117,12 @@ class Rewriter:
                     subject=self._name,
                 )
             merged = self._finished_deletes(group, tasks)
-            snapshot_id = self._commit(group, files, merged, before)
-        except BaseException:
-            for path in files.each(_FILE, "location").texts():
-                self._table.io().deleteFile(path)
+            try:
+                snapshot_id = self._commit(group, files, merged, before)
+            except Conflict:
+                snapshot_id, before = self._commit_with_deletes(group, files, before)
+        except (Conflict, Unverified):  # certainly not committed; after any other error the files may be the table's
+            self._delete(files.each(_FILE, "location").texts())
             raise
         size = sum(map(int, files.each(_FILE, "fileSizeInBytes").texts()))
         return Rewritten(snapshot_id, before, len(group), len(files), size, len(merged))
@@ -149,9 +155,12 @@ class Rewriter:
 
     def _digest_of(self, files: JavaList) -> RowsDigest:
         """The digest of written files, read back from S3 by Arrow rather than by the engine that wrote them."""
+        return digest_files(self._spark, self._loaded, self._loaded.schema(), self._described(files))
+
+    def _described(self, files: JavaList) -> list[tuple[str, str, int]]:
+        """Path, format and partition spec of each file."""
         paths, formats, specs = (files.each(_FILE, name).texts() for name in ("location", "format", "specId"))
-        described = list(zip(paths, formats, map(int, specs), strict=True))
-        return digest_files(self._spark, self._loaded, self._loaded.schema(), described)
+        return list(zip(paths, formats, map(int, specs), strict=True))
 
     def _commit(self, group: Sequence[Task], files: JavaList, deletes: JavaList, rows: RowsDigest) -> int:
         old = self._select(group).each(_TASK, "file")
@@ -175,6 +184,59 @@ class Rewriter:
                 return int(snapshot.snapshotId())
         raise Conflict(f"the rewrite of {self._name} is no longer among its snapshots: it may have expired")
 
+    def _commit_with_deletes(self, group: Sequence[Task], files: JavaList, rows: RowsDigest) -> tuple[int, RowsDigest]:
+        """Commits with the deletes that came meanwhile (carried_deletes.py); returns the digest without their rows.
+
+        Conflict for a table whose rows' order is in its files' sequence numbers, which this commit would renew.
+        """
+        if rows.rows > MAX_ROWS or UNIT_PROPERTY in self._loaded.properties:
+            raise Conflict(f"rows of {self._name} were deleted while its files were rewritten: try again")
+        snapshot = self._loaded.snapshot_by_id(self.snapshot_id or 0)
+        live = LiveFiles.of(self._loaded.io, self._lake.tables.committer.manifests, snapshot, self._name)
+        paths = {task.path for task in group}
+        old = {file.file.file_path: file for file in live.data if file.file.file_path in paths}
+        schema = self._loaded.schema()
+        digests = row_digests_of_files(self._spark, self._loaded, schema, self._described(files), PREFIX_BYTES)
+        carried = CarriedDeletes(self._loaded, schema, old, self._data_files(files), digests, rows)
+        try:
+            _, committed, delta = self._lake.tables.committer.write(self._name, carried.plan, notify=_nobody)
+        except Conflict as lost:
+            if carried.is_refused:
+                raise
+            raise Unavailable(
+                f"{lost.message}; files that no snapshot refers to may remain", subject=self._name
+            ) from None
+        assert committed is not None
+        kept = {file.file_path for file in delta.added}
+        self._delete([path for path in files.each(_FILE, "location").texts() if path not in kept])
+        return committed.snapshot_id, carried.rows
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._table.io().deleteFile(path)
+
+    def _data_files(self, files: JavaList) -> list[DataFile]:
+        """The written files as pyiceberg knows them, with their statistics: through a manifest, which both can read."""
+        location = f"{self._table.location()}/metadata/rewrite-{uuid.uuid4()}.avro"
+        spec, io = self._table.spec(), self._table.io()
+        writer = self._jvm.org.apache.iceberg.ManifestFiles.write(2, spec, io.newOutputFile(location), self.snapshot_id)
+        try:
+            for file in files.java:
+                writer.add(file)
+            writer.close()
+            length = int(writer.length())
+            manifest = ManifestFile.from_args(
+                manifest_path=location,
+                manifest_length=length,
+                partition_spec_id=spec.specId(),
+                content=ManifestContent.DATA,
+                sequence_number=self._sequence,
+                added_snapshot_id=self.snapshot_id,
+            )
+            return [entry.data_file for entry in manifest.fetch_manifest_entry(self._loaded.io)]
+        finally:
+            io.deleteFile(location)
+
     def _finished_deletes(self, group: Sequence[Task], tasks: Sequence[Task]) -> JavaList:
         """The delete files that apply only to files of the group: the rewrite removes them."""
         group_paths = {task.path for task in group}
@@ -183,6 +245,10 @@ class Rewriter:
         paths = [path for task in affected for path in task.deletes]
         first = {path: position for position, path in reversed(list(enumerate(paths))) if path not in others}
         return self._select(affected).each(_SCAN, "deletes").flat().at(first.values())
+
+
+def _nobody(*_: Any) -> None:
+    """Announces nothing: the job tells the sequencer of its commits itself."""
 
 
 class _Staged:

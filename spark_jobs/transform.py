@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
+from pyiceberg.table.snapshots import Operation
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
@@ -62,7 +63,7 @@ def transform(context: Context, arguments: TransformArguments) -> Mapping[str, A
         context.reads(name, at)
     recipe = f"{arguments.sql}\n{arguments.module}\n{arguments.mode}\n{arguments.key}"
     summary = {**input_summary(inputs.pinned, context.run_id), RECIPE: sha256(recipe.encode()).hexdigest()}
-    if not arguments.again and arguments.inputs and _done(context, arguments.table, summary):
+    if not arguments.again and arguments.inputs and _done(context, arguments, summary):
         return {"how": "nothing new"}
     with context.stage("transform") as stage:
         frame = _frame(context, arguments, inputs)
@@ -127,12 +128,18 @@ def _frame(context: Context, arguments: TransformArguments, inputs: Inputs) -> D
     return frame
 
 
-def _done(context: Context, table: str, summary: Mapping[str, str]) -> bool:
-    """Whether the table's history has a commit with these inputs and this computation."""
+def _done(context: Context, arguments: TransformArguments, summary: Mapping[str, str]) -> bool:
+    """Whether the table already has the result of this computation from these inputs.
+
+    Appended rows are there if any commit of the table's history appended them. What overwrites or merges must be the
+    last commit that changed rows: another computation, or another writer, may have replaced its result since.
+    """
     try:
-        history = context.lake.tables.history(table)
+        history = context.lake.tables.history(arguments.table)
     except NotFound:
         return False
+    if arguments.mode != "append":
+        history = [s for s in history if s.summary is None or s.summary.operation is not Operation.REPLACE][:1]
     work = {name: summary[name] for name in (INPUTS, RECIPE)}
     return any(s.summary is not None and {n: s.summary[n] for n in work} == work for s in history)
 

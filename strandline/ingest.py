@@ -12,8 +12,8 @@ from strandline.client import Client
 from strandline.errors import Invalid
 from strandline.problems import Problem
 
-Status = Literal["landing", "committed", "duplicate", "quarantined", "failed", "refused"]
-_FINAL = ("committed", "duplicate", "quarantined", "refused")
+Status = Literal["landing", "committed", "duplicate", "empty", "quarantined", "failed", "refused"]
+_FINAL = ("committed", "duplicate", "empty", "quarantined", "refused")
 _PAUSES_S = (0.2, 2.0)
 
 
@@ -22,6 +22,7 @@ class IngestedFile:
     """What became of one file.
 
     `committed`: its `rows` are in the table since `snapshot_id`. `duplicate`: the same bytes were ingested before.
+    `empty`: it has no rows.
     `quarantined` and `refused`: `reason` and `position` say what is wrong with it. `landing`: it is not processed yet.
     `failed`: the lake failed to process it, and will retry.
 

@@ -34,5 +34,5 @@ class FileStatus(TypedDict, total=False):
     """`files`: each with status, key, table, rows, snapshot_id, index, reason, position, …"""
 
     sha256: str
-    status: Literal["landing", "committed", "duplicate", "quarantined", "failed", "unknown"]
+    status: Literal["landing", "committed", "duplicate", "empty", "quarantined", "failed", "unknown"]
     files: list[dict[str, Any]]

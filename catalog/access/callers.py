@@ -51,6 +51,9 @@ class Caller:
     def readable(self, tables: Iterable[str]) -> list[str]:
         return [table for table in tables if self.may(Level.READ, table)]
 
+    def writable(self, tables: Iterable[str]) -> list[str]:
+        return [table for table in tables if self.may(Level.WRITE, table)]
+
 
 def no_table(table: str) -> NotFound:
     """The error for a table that does not exist, or that the caller may not read."""

@@ -3,12 +3,15 @@ from catalog.changes.change_set import CommitHeader as CommitHeader
 from catalog.changes.change_set import KeyRange as KeyRange
 from catalog.changes.change_set import collapse as collapse
 from catalog.changes.changes_root import AUDIT_LIMIT as AUDIT_LIMIT
+from catalog.changes.changes_root import attested_changes as attested_changes
 from catalog.changes.changes_root import changes_of as changes_of
 from catalog.changes.changes_root import recount as recount
 from catalog.changes.changes_root import recount_rows as recount_rows
+from catalog.changes.changes_root import root_with as root_with
 from catalog.changes.commit_leaf import Demand as Demand
 from catalog.changes.commit_leaf import ParsedLeaf as ParsedLeaf
 from catalog.changes.commit_leaf import parse_leaf as parse_leaf
+from catalog.changes.comparison import between as between
 from catalog.changes.comparison import diff as diff
 from catalog.changes.digest import conform as conform
 from catalog.changes.digest import key_digests as key_digests
@@ -21,6 +24,7 @@ from catalog.changes.key_sets import KeySet as KeySet
 from catalog.changes.multiset import RowsDigest as RowsDigest
 from catalog.changes.processing import PATIENCE_S as PATIENCE_S
 from catalog.changes.processing import Processing as Processing
+from catalog.changes.records import change_hashes as change_hashes
 from catalog.changes.row_proof import ExpectedRows as ExpectedRows
 from catalog.changes.row_proof import RowProof as RowProof
 from catalog.changes.row_proof import VerifiedRow as VerifiedRow
@@ -40,6 +44,7 @@ from catalog.changes.serialization import to_ipc as to_ipc
 from catalog.changes.serialization import to_json_lines as to_json_lines
 from catalog.changes.snapshot_changes import changes as changes
 from catalog.changes.snapshot_changes import net_changes as net_changes
+from catalog.changes.snapshot_rows import live_rows as live_rows
 from catalog.changes.timeline_feed import sequence_at as sequence_at
 from catalog.changes.timeline_feed import timeline_changes as timeline_changes
 from catalog.changes.touched_rows import TouchedFile as TouchedFile

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -17,11 +19,12 @@ from catalog.changes.change_set import ChangeSet
 from catalog.changes.comparison import between
 from catalog.changes.limits import Limit
 from catalog.changes.multiset import RowsDigest
-from catalog.changes.records import records
+from catalog.changes.records import change_hashes, records
 from catalog.changes.row_reader import RowReader
 from catalog.changes.touched_rows import diff_snapshots
 from catalog.core.errors import Invalid, NotFound, Unverified
 from catalog.iceberg import ManifestReader
+from catalog.merkle.tree import root as tree_root
 from catalog.timeline import ChangesDigest, Miscounted, RecomputedChanges
 
 log = logging.getLogger(__name__)
@@ -65,21 +68,46 @@ def changes_of(
 
 
 def recount(
-    table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str
+    table: Table,
+    since: Snapshot | None,
+    until: Snapshot,
+    schema_id: int,
+    root: str,
+    erased: Mapping[int, bytes] = MappingProxyType({}),
 ) -> RecomputedChanges | None:
     """Computes an attested root again, for an auditor, within AUDIT_LIMIT.
 
-    None when it cannot be computed: that is no fault, and the audit's report counts such commits.
+    `erased`: position -> leaf hash of the changes that an erasure took from the files. None when it cannot be computed:
+    that is no fault, and the audit's report counts such commits.
     """
     miscounted = list[Miscounted]()
     try:
-        changes = attested_changes(table, since, until, schema_id, root, AUDIT_LIMIT, miscounted)
+        changes = attested_changes(table, since, until, schema_id, root, AUDIT_LIMIT, miscounted, erased)
     except (Invalid, NotFound, Unverified, FileNotFoundError, KeyError, pa.ArrowInvalid) as error:
         extra = {"table": ".".join(table.name()), "snapshot_id": str(until.snapshot_id), "reason": str(error)}
         log.warning("changes not counted again", extra=extra)
         return None
     block = records(changes.changes, changes.key).tobytes()
-    return RecomputedChanges(changes.root.hex(), changes.count, tuple(dict.fromkeys(miscounted)), block)
+    return RecomputedChanges(
+        root_with(changes, erased),
+        changes.count + len(erased),
+        tuple(dict.fromkeys(miscounted)),
+        block,
+        changes.count,
+    )
+
+
+def root_with(changes: ChangeSet, erased: Mapping[int, bytes]) -> str:
+    """The root over these changes and the leaf hashes of erased ones, each at its position among all of them.
+
+    Empty if there is no such position.
+    """
+    if not erased:
+        return changes.root.hex()
+    if max(erased) >= changes.count + len(erased):
+        return ""
+    shown = iter([bytes(hash_) for hash_ in change_hashes(changes.changes, changes.key)])
+    return tree_root(erased[at] if at in erased else next(shown) for at in range(changes.count + len(erased))).hex()
 
 
 def recount_rows(table: Table, since: Snapshot, until: Snapshot, schema_id: int) -> tuple[str, str] | None:
@@ -105,6 +133,7 @@ def attested_changes(
     root: str | None,
     limit: Limit | None = None,
     miscounted: list[Miscounted] | None = None,
+    erased: Mapping[int, bytes] = MappingProxyType({}),
 ) -> ChangeSet:
     """The changes between two snapshots, paired by the key that gives the attested root, if one does.
 
@@ -113,7 +142,7 @@ def attested_changes(
     """
     schema = table.schemas()[schema_id]
     keyed = between(table, since, until, schema=schema, limit=limit, miscounted=miscounted)
-    if keyed.key and not schema.identifier_field_ids and root not in (None, keyed.root.hex()):
+    if keyed.key and not schema.identifier_field_ids and root not in (None, root_with(keyed, erased)):
         keyless = between(table, since, until, schema=schema, key=(), limit=limit)
-        return keyless if keyless.root.hex() == root else keyed
+        return keyless if root_with(keyless, erased) == root else keyed
     return keyed

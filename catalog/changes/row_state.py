@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from typing import Any
@@ -118,6 +119,22 @@ class StateComputer:
             maps.nodes[root_address(root)] = after.map.encode() + step.description.encode()
         digest = None if after.rows is None else after.rows.hex
         return RowState(digest, None if root is None else root.hex(), after.missing, after.encode(), maps.nodes)
+
+    def pages_with(self, state_roots: Sequence[str], keys: Sequence[bytes], read_nodes: ReadNodes) -> frozenset[bytes]:
+        """The addresses of the buckets that have one of the key digests, in these states as far as they are stored."""
+        maps, addresses = StateMaps(b"", read_nodes), set[bytes]()
+        for state_root in state_roots:
+            (record,) = read_nodes([root_address(bytes.fromhex(state_root))])
+            for key in keys if record else ():
+                if (address := maps.bucket_with(StateMap.decode(record), key)) is not None:
+                    addresses.add(address)
+        return frozenset(addresses)
+
+    def digest_with(self, stored: bytes, rows: Sequence[bytes]) -> str | None:
+        known = StoredState.decode(stored).rows
+        if known is None:
+            return None
+        return (known + RowsDigest.of_digests(np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 32))).hex
 
     def forget(self, stored: bytes | None) -> bytes | None:
         """The stored state of no rows in particular, so that the next one is computed anew, with the same secret."""

@@ -14,8 +14,13 @@ from catalog.changes.hashing import Hashes
 from catalog.changes.limits import Limit, RowCounts
 from catalog.changes.multiset import RowsDigest
 from catalog.changes.row_reader import RowReader
-from catalog.changes.touched_rows import diff_snapshots
+from catalog.changes.touched_rows import TouchedFile, diff_snapshots
 from catalog.iceberg import ManifestReader
+
+
+def live_rows(table: Table, snapshot: Snapshot) -> Sequence[TouchedFile]:
+    """The snapshot's data files, each without its deleted rows."""
+    return diff_snapshots(table, None, snapshot).added
 
 
 def digest_rows(

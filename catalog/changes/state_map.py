@@ -144,6 +144,19 @@ class StateMaps:
         shown = None if other is None else (other[0], sha256(self._value(*other)).digest())
         return None if row is None else self._value(key, row), MapProof(tuple(siblings), shown)
 
+    def bucket_with(self, state: StateMap, key: bytes) -> bytes | None:
+        """The address of the bucket that has the key; None if the map has no such key, or the bucket is not stored."""
+        at = np.frombuffer(key, np.uint8).reshape(1, 32)
+        try:
+            entries = self._read_path(state, prefixes(at, state.depth)).entries
+        except Unverified:
+            return None
+        if not len(entries.keys) or not (entries.keys == at).all(axis=1).any():
+            return None
+        return _address(
+            state.depth, state.depth, roots_at(entries.keys, entries.leaves, state.depth)[1].hashes[0].tobytes()
+        )
+
     def rows(self, state: StateMap) -> Entries:
         """All of the map's entries."""
         return self._all(state)

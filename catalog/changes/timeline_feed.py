@@ -16,10 +16,11 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.changes.change_set import ChangeSet
 from catalog.changes.changes_root import attested_changes
 from catalog.changes.comparison import find_snapshot, with_schema
+from catalog.core.aws_errors import translate_errors
 from catalog.core.errors import Conflict, Invalid, NotFound, Unavailable
 from catalog.core.point_in_time import FeedPositionLike, NamedSnapshot, SnapshotId, TableSequence, feed_position
 from catalog.tables import named_snapshot_id
-from catalog.timeline import MAIN, Leaf, MetadataFile, Timeline, cut_at, snapshot_at
+from catalog.timeline import ERASURE_PROPERTY, MAIN, Leaf, MetadataFile, Timeline, cut_at, snapshot_at
 
 
 def timeline_changes(
@@ -66,7 +67,8 @@ def feed(
         return
     head = timeline.head_for(newest[0])
     consistency = _consistency(timeline, extends, head.checkpoint.size)
-    schemas = MetadataFile.read(table.metadata_location, table.io).schemas
+    with translate_errors(name):
+        schemas = MetadataFile.read(table.metadata_location, table.io).schemas
     ids = {digest: schema_id for schema_id, digest in schemas.items()}
     passed = list[tuple[bytes, bytes]]()
     for index, leaf in timeline.commits_since(name, since):
@@ -76,7 +78,9 @@ def feed(
         if not leaf.moves_rows:
             passed.append(evidence)
             continue
-        yield _change_set(table, leaf, ids).with_evidence(*evidence, index, passed, consistency)
+        with translate_errors(name):  # not around the yield: what the reader of the feed raises is its own
+            changes = _change_set(table, leaf, ids)
+        yield changes.with_evidence(*evidence, index, passed, consistency)
         passed, consistency = [], None
 
 
@@ -138,5 +142,11 @@ def _change_set(table: Table, leaf: Leaf, schema_ids: dict[str, int]) -> ChangeS
     since: Snapshot | None = None if leaf.parent_id is None else find_snapshot(table, leaf.parent_id)
     until, schema_id = find_snapshot(table, leaf.snapshot_id), schema_ids[leaf.schema_sha256]
     changes = with_schema(attested_changes(table, since, until, schema_id, leaf.changes_root), table, schema_id)
+    if ERASURE_PROPERTY in table.properties and leaf.changes_root not in (None, changes.root.hex()):
+        raise Conflict(
+            f"rows were erased from the changes of leaf {leaf.sequence} of {leaf.table}, so that its feed cannot be "
+            "shown completely: read the table as it is now, and its feed from there on (--since its last sequence)",
+            subject=leaf.table,
+        )
     commit = replace(changes.commit, table=leaf.table, committed_ms=leaf.committed_ms, sequence=leaf.sequence)
     return replace(changes, commit=commit)

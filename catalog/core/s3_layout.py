@@ -14,6 +14,9 @@ TABLES = "tables/"
 ATTESTATIONS = "attest/"
 """`attest/<table-uuid>/<snapshot-id>`: digests of the objects that a commit wrote."""
 
+ERASURES = "erasures/"
+"""`erasures/<table-uuid>/<id>`: the record of each erasure, which its leaf covers."""
+
 TIMELINE = "timeline/"
 """The published timeline: checkpoint, keys, tiles. Publicly readable, except that a stage may keep its entries."""
 

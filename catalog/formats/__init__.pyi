@@ -3,8 +3,12 @@ from catalog.formats.arrow import read_arrow_stream as read_arrow_stream
 from catalog.formats.arrow import stream_end as stream_end
 from catalog.formats.csv_dialect import CsvOptions as CsvOptions
 from catalog.formats.exact_numbers import exact_float as exact_float
+from catalog.formats.export_format import ExportFormat as ExportFormat
+from catalog.formats.inference import Inference as Inference
+from catalog.formats.inference import InferredColumn as InferredColumn
 from catalog.formats.limits import FileRejected as FileRejected
 from catalog.formats.limits import FormatLimits as FormatLimits
+from catalog.formats.limits import NoRows as NoRows
 from catalog.formats.markdown_note import NOTE as NOTE
 from catalog.formats.media import HEAD_BYTES as HEAD_BYTES
 from catalog.formats.media import MEDIA as MEDIA
@@ -13,5 +17,10 @@ from catalog.formats.media import media_type as media_type
 from catalog.formats.parquet import read_parquet_table as read_parquet_table
 from catalog.formats.reader import detect as detect
 from catalog.formats.reader import is_known as is_known
+from catalog.formats.reader import read_dialect as read_dialect
 from catalog.formats.reader import read_rows as read_rows
+from catalog.formats.reader import start_inference as start_inference
 from catalog.formats.reader import unify as unify
+from catalog.formats.row_writers import check_representable as check_representable
+from catalog.formats.row_writers import json_value as json_value
+from catalog.formats.row_writers import open_writer as open_writer

@@ -1,8 +1,7 @@
-"""CSV to Arrow: a header, then rows. Values are read as text; a column gets another type only if no value changes."""
+"""CSV to Arrow: a header, then rows. Values are text, unless the table has another type for the column."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,23 +11,19 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.types as pt
 
-from catalog.formats.csv_dialect import CsvOptions, as_utf8, detect_delimiter, skip_lines
-from catalog.formats.exact_numbers import INTEGER, SURE_DIGITS, fault
-from catalog.formats.limits import FileRejected, FormatLimits
+from catalog.formats.csv_dialect import CsvOptions, resolve_dialect
+from catalog.formats.exact_numbers import changed_numbers
+from catalog.formats.limits import FileRejected, FormatLimits, NoRows
 from catalog.formats.number_marks import NumberMarks
+from catalog.formats.text_times import as_iso
 
 _ROW = re.compile(r"Row #(?P<row>\d+): (?P<reason>.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(?P<column>\d+)")
-# `007`, `+1` and `0x1F` are labels: as numbers they would be written back differently.
-_LABEL = r"^([+]|-?0[0-9xX])"
 _HEXADECIMAL = r"^[+-]?0[xX]"
-_SURE_CHARACTERS = {pa.float64(): SURE_DIGITS, pa.float32(): 7}
-_SMALLEST_NORMAL = 2.2250738585072014e-308
 _ADVICE = "make the column a string or a decimal, with `strandline ingest rule set`"
 _ENCODING_ADVICE = (
     "save the file as UTF-8, or set its encoding with `strandline ingest rule set TABLE --csv encoding=…`"
 )
-_SPECIAL = r"(?i)^[+-]?(nan|inf|infinity)$"
 
 
 def read_csv(
@@ -38,10 +33,8 @@ def read_csv(
 
     Positions count rows from 1, the header being row 1, as editors show them. An empty value is null, `""` is not.
     """
-    options = options or CsvOptions()
-    head, stream = as_utf8(stream, options.encoding)
-    head, stream = skip_lines(head, stream, options.skip_lines)
-    delimiter = options.delimiter or detect_delimiter(head, options.quote)
+    options, stream = resolve_dialect(stream, options or CsvOptions())
+    delimiter = options.delimiter or ","
     quotes: Any = _QuoteCounter(stream, delimiter.encode(), options.quote.encode(), limits)
     source: Any = pa.PythonFile(quotes, mode="r")
     convert: Any = csv.ConvertOptions  # the stubs lack default_column_type
@@ -60,10 +53,10 @@ def read_csv(
             ),
         )
         _check_header(reader.schema.names, limits)
-        numbers, first = NumberMarks(options.decimal, options.thousands), 2 + options.skip_lines
+        first = first_row(options)
         for batch in reader:
             if batch.num_rows:
-                columns = [_typed(batch.column(n), n, hint, numbers, first) for n in batch.schema.names]
+                columns = [_typed(batch.column(n), n, hint, options, first) for n in batch.schema.names]
                 yield pa.table(columns, names=batch.schema.names)
             first += batch.num_rows
     except pa.ArrowInvalid as error:
@@ -72,6 +65,11 @@ def read_csv(
         raise FileRejected(f"the header is not UTF-8 ({error.reason}): {_ENCODING_ADVICE}", row=1) from None
     if quotes.count % 2:
         raise FileRejected('a quote is opened and never closed: write a quote inside a value as ""')
+
+
+def first_row(options: CsvOptions) -> int:
+    """The number of the first row after the header, as editors show it."""
+    return 2 + options.skip_lines
 
 
 def _check_columns(count: int, limits: FormatLimits) -> None:
@@ -101,28 +99,14 @@ def _check_header(names: list[str], limits: FormatLimits) -> None:
         seen.add(name)
 
 
-def _typed(column: Any, name: str, hint: pa.Schema | None, marks: NumberMarks, first: int) -> Any:
-    """The column in the table's type; without one, in the narrowest of int64, double and bool that changes no value."""
-    if hint is not None and name in hint.names:
-        type_ = hint.field(name).type
-        return column if pt.is_string(type_) else _convert(column, type_, name, marks, first)
-    if column.null_count == len(column):
-        return pa.nulls(len(column))
-    if _any(column, _LABEL):
-        return column
-    if not _any(column, r"(?i)^-?(true|false)$"):
-        plain = marks.plain(column)
-        for type_ in (pa.int64(), pa.float64()):
-            typed = _cast(plain, type_)
-            if typed is not plain and not _any(column, _SPECIAL):
-                if type_ == pa.float64():
-                    _check_exact(plain, typed, name, first)
-                return typed
-        return column
-    return _cast(column, pa.bool_()) if not _any(column, r"^[01]$") else column
+def _typed(column: Any, name: str, hint: pa.Schema | None, options: CsvOptions, first: int) -> Any:
+    """The column in the table's type; as text if the table does not have it: `Inference` says which type it has."""
+    if hint is None or name not in hint.names or pt.is_string(hint.field(name).type):
+        return pa.nulls(len(column)) if column.null_count == len(column) else column
+    return _convert(column, hint.field(name).type, name, options, first)
 
 
-def _convert(column: Any, type_: pa.DataType, name: str, marks: NumberMarks, first: int) -> Any:
+def _convert(column: Any, type_: pa.DataType, name: str, options: CsvOptions, first: int) -> Any:
     """The column in the table's type; as text if no text has that type: the check against the table rejects it."""
     if pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_fixed_size_binary(type_):
         return column
@@ -130,7 +114,11 @@ def _convert(column: Any, type_: pa.DataType, name: str, marks: NumberMarks, fir
         row = pc.index(pc.match_substring_regex(column, _HEXADECIMAL), True).as_py()
         raise _wrong_type(column[row], type_, first + row, name)
     is_number = pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_)
-    texts = marks.plain(column) if is_number else column
+    texts = column
+    if is_number:
+        texts = NumberMarks(options.decimal, options.thousands).plain(column)
+    elif pt.is_date(type_) or pt.is_timestamp(type_):
+        texts = as_iso(column, options.dates)
     try:
         typed = texts.cast(type_)
         if pt.is_floating(type_):
@@ -146,34 +134,18 @@ def _convert(column: Any, type_: pa.DataType, name: str, marks: NumberMarks, fir
 
 
 def _wrong_type(value: Any, type_: pa.DataType, row: int, column: str) -> FileRejected:
+    advice = "correct the value"
+    if (pt.is_date(type_) or pt.is_timestamp(type_)) and as_iso(pa.array([value.as_py()]), "dmy")[0] != value:
+        advice = "say whether the day or the month is first, with `strandline ingest rule set TABLE --csv dates=dmy`"
     return FileRejected(
-        f"{value.as_py()!r} is not a valid {type_}, the column's type: correct the value", row=row, column=column
+        f"{value.as_py()!r} is not a valid {type_}, the column's type: {advice}", row=row, column=column
     )
 
 
 def _check_exact(texts: Any, numbers: Any, name: str, first: int) -> None:
     """Raises FileRejected, with the row, if a number differs from what its text says."""
-    values = numbers.cast(pa.float64())
-    long = pc.greater(pc.utf8_length(texts), pa.scalar(_SURE_CHARACTERS[numbers.type]))
-    unusual = pc.or_(pc.invert(pc.is_finite(values)), pc.less(pc.abs(values), pa.scalar(_SMALLEST_NORMAL)))
-    rows = pc.indices_nonzero(pc.fill_null(pc.or_(long, unusual), False))
-    if not len(rows):
-        return
-    rows = rows.filter(pc.not_equal(texts.take(rows), values.take(rows).cast(pa.string())))
-    for row in rows.to_pylist():
-        text, value = texts[row].as_py(), values[row].as_py()
-        if re.fullmatch(_SPECIAL, text):
-            continue
-        reason = fault(text) if pt.is_float64(numbers.type) else _single_fault(text, value)
-        if reason is not None:
-            raise FileRejected(f"{reason}: {_ADVICE}", row=first + row, column=name)
-
-
-def _single_fault(text: str, value: float) -> str | None:
-    """What is wrong with a value of a 32-bit float column: fractions may be rounded, integers may not."""
-    if math.isinf(value) or (INTEGER.fullmatch(text) and int(value) != int(text)):
-        return f"a 32-bit float cannot hold {text}"
-    return None
+    for row, reason in changed_numbers(texts, numbers):
+        raise FileRejected(f"{reason}: {_ADVICE}", row=first + row, column=name)
 
 
 def _cast(value: Any, type_: pa.DataType) -> Any:
@@ -192,7 +164,7 @@ def _rejected(message: str, limits: FormatLimits, skipped: int) -> FileRejected:
     if "straddl" in message:
         return FileRejected(f"a row is longer than {limits.row_bytes} bytes, the limit, or a quote is never closed")
     if "Empty CSV" in message:
-        return FileRejected("the file has no header and no rows: its first line must name the columns")
+        return NoRows("the file has no header and no rows: its first line must name the columns")
     row, column = _ROW.search(message), _COLUMN.search(message)
     if row is None:
         return FileRejected(f"the file is not valid CSV: {message}")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from catalog.formats.limits import FileRejected
+from catalog.formats.text_times import DateOrder
 
 Encoding = Literal["utf-8", "utf-16", "latin-1", "windows-1252"]
 DELIMITERS = (",", ";", "\t", "|")
@@ -25,7 +26,8 @@ class CsvOptions:
     """What a rule says of CSV files. None: detected from the file's first bytes.
 
     `decimal` and `thousands` are the marks in numbers: `1.234,5` has a decimal comma, and a point for thousands. An
-    empty value is null, and so is one of `nulls` without quotes. `skip_lines` are before the header.
+    empty value is null, and so is one of `nulls` without quotes. `skip_lines` are before the header. `dates`: whether
+    the day or the month is first in `01/02/2026`.
     """
 
     delimiter: str | None = None
@@ -35,6 +37,7 @@ class CsvOptions:
     thousands: str | None = None
     nulls: tuple[str, ...] = ()
     skip_lines: int = 0
+    dates: DateOrder | None = None
 
     def __post_init__(self) -> None:
         for name in ("delimiter", "quote", "decimal", "thousands"):
@@ -90,20 +93,28 @@ class StreamWithHead:
         return head + (self._stream.read(missing if size >= 0 else -1) if missing else b"")
 
 
-def as_utf8(stream: Any, encoding: Encoding | None) -> tuple[bytes, Any]:
-    """The first bytes as UTF-8, and the whole stream as UTF-8: of the encoding, or of what its first bytes say."""
+def resolve_dialect(stream: Any, options: CsvOptions) -> tuple[CsvOptions, Any]:
+    """The options with what was detected in place of None, and the stream as UTF-8 that begins with the header."""
+    encoding, head, stream = _as_utf8(stream, options.encoding)
+    head, stream = _skip_lines(head, stream, options.skip_lines)
+    delimiter = options.delimiter or detect_delimiter(head, options.quote)
+    return replace(options, delimiter=delimiter, encoding=encoding), stream
+
+
+def _as_utf8(stream: Any, encoding: Encoding | None) -> tuple[Encoding, bytes, Any]:
+    """The encoding, if it is None by the first bytes; the first bytes and the whole stream as UTF-8."""
     head = stream.read(SAMPLE_BYTES)
-    if encoding is None and head.startswith(_UTF_16):
-        encoding = "utf-16"
+    if encoding is None:
+        encoding = "utf-16" if head.startswith(_UTF_16) else "utf-8"
     stream = StreamWithHead(head, stream)
-    if encoding not in (None, "utf-8"):
+    if encoding != "utf-8":
         stream = Utf8Stream(stream, encoding)
         head = stream.read(SAMPLE_BYTES)
         stream = StreamWithHead(head, stream)
-    return head, stream
+    return encoding, head, stream
 
 
-def skip_lines(head: bytes, stream: Any, count: int) -> tuple[bytes, Any]:
+def _skip_lines(head: bytes, stream: Any, count: int) -> tuple[bytes, Any]:
     """Both without the first `count` lines, which must lie in the first bytes."""
     at = 0
     for _ in range(count):

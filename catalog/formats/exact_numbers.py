@@ -7,8 +7,14 @@ number that a program printed from a double, false for `0.1234567890123456789012
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from math import isinf
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 INTEGER = re.compile(r"[+-]?[0-9]+")
 _PARTS = re.compile(r"[+-]?0*(?P<integer>[0-9]*)\.?(?P<fraction>[0-9]*)(?:[eE][+-]?[0-9]+)?")
@@ -19,6 +25,9 @@ _DOUBLE_DIGITS = 800
 """More digits than any double has, written out in full."""
 SURE_DIGITS = 15
 """A number of at most this many digits survives in a double, unless it is out of range or subnormal."""
+_SURE_CHARACTERS = {pa.float64(): SURE_DIGITS, pa.float32(): 7}
+_LEAST_NORMAL = 2.2250738585072014e-308
+_SPECIAL = re.compile(r"(?i)[+-]?(nan|inf|infinity)")
 
 
 def fault(text: str) -> str | None:
@@ -44,6 +53,31 @@ def _integer_fault(text: str) -> str | None:
         return f"{_short(text)} is an integer beyond 64 bits"
     if int(float(value)) != value:
         return f"{_short(text)} is an integer among fractions, and a double would round it"
+    return None
+
+
+def changed_numbers(texts: Any, numbers: Any) -> Iterator[tuple[int, str]]:
+    """Row and reason of each number of a column of floats that differs from what its text says. Passes over nulls."""
+    values = numbers.cast(pa.float64())
+    long = pc.greater(pc.utf8_length(texts), pa.scalar(_SURE_CHARACTERS[numbers.type]))
+    unusual = pc.or_(pc.invert(pc.is_finite(values)), pc.less(pc.abs(values), pa.scalar(_LEAST_NORMAL)))
+    rows = pc.indices_nonzero(pc.fill_null(pc.or_(long, unusual), False))
+    if not len(rows):
+        return
+    rows = rows.filter(pc.not_equal(texts.take(rows), values.take(rows).cast(pa.string())))
+    for row in rows.to_pylist():
+        text, value = texts[row].as_py(), values[row].as_py()
+        if _SPECIAL.fullmatch(text):
+            continue
+        reason = fault(text) if pt.is_float64(numbers.type) else _single_fault(text, value)
+        if reason is not None:
+            yield row, reason
+
+
+def _single_fault(text: str, value: float) -> str | None:
+    """What is wrong with a value of a 32-bit float column: fractions may be rounded, integers may not."""
+    if isinf(value) or (INTEGER.fullmatch(text) and int(value) != int(text)):
+        return f"a 32-bit float cannot hold {text}"
     return None
 
 

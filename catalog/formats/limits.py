@@ -35,3 +35,7 @@ class FileRejected(Invalid):
         self.position: dict[str, int | str] = {name: value for name, value in parts.items() if value is not None}
         where = ", ".join(f"{name} {value!r}" for name, value in self.position.items())
         super().__init__(f"{where}: {reason}" if where else reason, row=row, column=column, reason=reason)
+
+
+class NoRows(FileRejected):
+    """The file is valid, or empty, and has nothing to ingest."""

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from catalog.formats.arrow import check_shape, no_table_type
-from catalog.formats.csv import read_csv
-from catalog.formats.csv_dialect import CsvOptions
+from catalog.formats.csv import first_row, read_csv
+from catalog.formats.csv_dialect import CsvOptions, resolve_dialect
+from catalog.formats.inference import Inference
 from catalog.formats.json import BLOCK_BYTES, read_json, read_json_lines
-from catalog.formats.limits import FileRejected, FormatLimits
+from catalog.formats.limits import FileRejected, FormatLimits, NoRows
 from catalog.formats.markdown_note import NOTE, parse_note
 from catalog.formats.parquet import read_parquet
 
@@ -68,7 +69,8 @@ def read_rows(
     hint: pa.Schema | None = None,
     csv: CsvOptions | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The file's rows. `hint`: the columns of the destination table, whose types decide how text is read.
+    """The file's rows. `hint`: the columns of the destination table, whose types decide how text is read. A column of
+    a CSV file that it does not have is text.
 
     `reader` needs `read(n)`; a Parquet file that is read in parts also needs `seek` and `tell`. Memory: about one
     block of input and its rows; for Parquet one row group's columns. Raises FileRejected, with the position of the
@@ -92,7 +94,7 @@ def read_rows(
         kind = format_.codec or format_.kind
         raise FileRejected(f"the file is not valid {kind}, or is truncated: {error}") from None
     if not rows:
-        raise FileRejected("the file has no rows")
+        raise NoRows("the file has no rows")
 
 
 def _tables(
@@ -111,36 +113,52 @@ def _tables(
     if format_.kind == "json":
         return read_json(stream, limits, hint)
     if format_.kind in ("csv", "tsv"):
-        options = csv or CsvOptions()
-        if format_.kind == "tsv" and options.delimiter is None:
-            options = replace(options, delimiter="\t")
-        return read_csv(stream, limits, hint, options)
+        return read_csv(stream, limits, hint, _csv_options(format_, csv))
     return (_read_text if format_.kind == "text" else _read_note)(stream, name, limits)
 
 
-def unify(schemas: Iterable[pa.Schema], *, loose: bool = False) -> pa.Schema:
+def read_dialect(reader: Any, name: str, limits: FormatLimits, csv: CsvOptions | None = None) -> CsvOptions:
+    """How a CSV file is written, as `read_rows` reads it: what is detected in its first bytes, and what is set."""
+    format_ = detect(name)
+    stream = _BoundedStream(reader, format_.codec, limits.decompressed_bytes)
+    return resolve_dialect(stream, _csv_options(format_, csv))[0]
+
+
+def _csv_options(format_: Format, csv: CsvOptions | None) -> CsvOptions:
+    options = csv or CsvOptions()
+    is_tabbed = format_.kind == "tsv" and options.delimiter is None
+    return replace(options, delimiter="\t") if is_tabbed else options
+
+
+def start_inference(name: str, hint: pa.Schema | None = None, csv: CsvOptions | None = None) -> Inference | None:
+    """Observes the batches of `read_rows` with the same arguments, to tell the types of columns that it reads as text.
+    None if the format has types of its own. The file is then read again, with these types as `hint`."""
+    kind, known, options = detect(name).kind, hint.names if hint is not None else (), csv or CsvOptions()
+    if kind in ("csv", "tsv"):
+        return Inference(known, options, first=first_row(options))
+    return Inference(known, options, texts=True) if kind in ("json", "jsonl") else None
+
+
+def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """One schema for all: an integer and a double become double. Raises FileRejected if two types are incompatible.
 
-    `loose`, for CSV: incompatible types become text, and the caller reads the file again with that schema. Types that
-    Iceberg does not have are widened to one it has; a column with nulls only becomes text.
+    Types that Iceberg does not have are widened to one it has; a column with nulls only becomes text.
     """
     types: dict[str, Any] = {}
     for schema in schemas:
         for field in schema:
             widened = _widened(field.type, field.name)
-            types[field.name] = _common_type(types.get(field.name, widened), widened, field.name, loose)
+            types[field.name] = _common_type(types.get(field.name, widened), widened, field.name)
     return pa.schema([(name, _without_nulls(type_, name)) for name, type_ in types.items()])
 
 
-def _common_type(first: Any, second: Any, name: str, loose: bool) -> Any:
+def _common_type(first: Any, second: Any, name: str) -> Any:
     if first == second or pt.is_null(second):
         return first
     try:
         pair = [pa.schema([(name, type_)]) for type_ in (first, second)]
         return pa.unify_schemas(pair, promote_options="permissive").field(0).type
     except pa.ArrowTypeError:
-        if loose:
-            return pa.string()
         reason = f"the type is {first} in one place and {second} in another"
         raise FileRejected(f"{reason}: give all values one type", column=name) from None
 

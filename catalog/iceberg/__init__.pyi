@@ -25,6 +25,7 @@ from catalog.iceberg.projection import select_stored as select_stored
 from catalog.iceberg.projection import stored_names as stored_names
 from catalog.iceberg.pyiceberg_internals import AVRO_SCHEMA_KEY as AVRO_SCHEMA_KEY
 from catalog.iceberg.pyiceberg_internals import InclusiveMetricsEvaluator as InclusiveMetricsEvaluator
+from catalog.iceberg.pyiceberg_internals import ReplaceSnapshotsUpdate as ReplaceSnapshotsUpdate
 from catalog.iceberg.pyiceberg_internals import StrictMetricsEvaluator as StrictMetricsEvaluator
 from catalog.iceberg.pyiceberg_internals import add_updates as add_updates
 from catalog.iceberg.pyiceberg_internals import apply_updates as apply_updates

@@ -69,7 +69,7 @@ class ObjectStore:
         for path in paths:
             bucket, key = _split(path)
             by_bucket.setdefault(bucket, []).append(key)
-            self._forget(path)
+            self.forget(path)
         for bucket, keys in by_bucket.items():
             for start in range(0, len(keys), 1000):
                 objects = [{"Key": key} for key in keys[start : start + 1000]]
@@ -100,7 +100,8 @@ class ObjectStore:
             while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
                 self._cached_bytes -= len(self._cache.popitem(last=False)[1])
 
-    def _forget(self, path: str) -> None:
+    def forget(self, path: str) -> None:
+        """Drops what is cached of the object."""
         with self._lock:
             self._cached_bytes -= len(self._cache.pop(path, b""))
 

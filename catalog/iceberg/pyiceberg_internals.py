@@ -26,8 +26,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, StagedTable, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate, _apply_table_update, _TableMetadataUpdateContext
+from pyiceberg.typedef import IcebergBaseModel
 
 AVRO_SCHEMA_KEY = _SCHEMA_KEY
 """The key of the schema in an Avro file's header. The public writer composes a new header for every file."""
@@ -64,6 +66,23 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[TableUpdate]) -> Ta
     for update in updates:
         metadata = _apply_table_update(update, metadata, context)
     return metadata
+
+
+class ReplaceSnapshotsUpdate(IcebergBaseModel):
+    """Puts snapshots in the place of those with the same ids, for an erasure. Iceberg has no such update: it never
+    changes a snapshot. Goes with the updates of one commit, never to a REST catalog."""
+
+    snapshots: list[Snapshot]
+
+
+@_apply_table_update.register(ReplaceSnapshotsUpdate)
+def _(  # type: ignore[misc]
+    update: ReplaceSnapshotsUpdate, base_metadata: TableMetadata, context: _TableMetadataUpdateContext
+) -> TableMetadata:
+    replaced = {snapshot.snapshot_id: snapshot for snapshot in update.snapshots}
+    snapshots = [replaced.get(snapshot.snapshot_id, snapshot) for snapshot in base_metadata.snapshots]
+    context.add_update(update)  # type: ignore[arg-type]
+    return base_metadata.model_copy(update={"snapshots": snapshots, "statistics": [], "partition_statistics": []})
 
 
 def transaction_updates(transaction: Transaction) -> tuple[TableUpdate, ...]:

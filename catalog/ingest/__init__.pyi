@@ -4,6 +4,10 @@ from catalog.ingest.commit import SourceVersions as SourceVersions
 from catalog.ingest.commit import append_large_file as append_large_file
 from catalog.ingest.commit_group import CommitGroup as CommitGroup
 from catalog.ingest.dead_letters import DeadLetters as DeadLetters
+from catalog.ingest.file_list import find_report as find_report
+from catalog.ingest.file_list import list_quarantined as list_quarantined
+from catalog.ingest.file_list import list_records as list_records
+from catalog.ingest.file_list import retry_file as retry_file
 from catalog.ingest.file_status import find_by_key as find_by_key
 from catalog.ingest.ingest import Ingest as Ingest
 from catalog.ingest.ledger import Ledger as Ledger
@@ -12,6 +16,8 @@ from catalog.ingest.ledger import source_id as source_id
 from catalog.ingest.object_versions import ObjectVersion as ObjectVersion
 from catalog.ingest.outcomes import Outcome as Outcome
 from catalog.ingest.outcomes import Status as Status
+from catalog.ingest.plan import IngestPlan as IngestPlan
+from catalog.ingest.plan import plan_files as plan_files
 from catalog.ingest.rules import Rule as Rule
 from catalog.ingest.rules import RuleStore as RuleStore
 from catalog.ingest.rules import StoredRule as StoredRule

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from catalog.core.errors import Conflict, Invalid, LakeError, as_lake_error
 from catalog.core.logs import correlation
-from catalog.formats import FileRejected, FormatLimits, detect, is_known, read_rows, unify
+from catalog.formats import FileRejected, FormatLimits, Inference, NoRows, detect, is_known, read_rows, unify
 from catalog.ingest.attempts import MAX_DEATHS, Attempts
 from catalog.ingest.commit import FileRows, Result, SourceVersions, append_files, append_large_file, padded_bytes
 from catalog.ingest.landed_object import DigestingStream, Gone, LandedObject
@@ -48,6 +48,7 @@ class _File:
     batches: list[pa.RecordBatch] | None = None
     held: int = 0
     names: set[str] = field(default_factory=set)
+    inference: Inference | None = None
 
     def add_schema(self, schema: pa.Schema) -> None:
         if schema in self.schemas:
@@ -55,16 +56,11 @@ class _File:
         self.names.update(schema.names)
         self.schemas.append(schema)
         if len(self.schemas) > SCHEMAS:  # a sparse file may have as many as it has batches
-            self.schemas = [unify(self.schemas, loose=self.has_inferred_types)]
+            self.schemas = [unify(self.schemas)]
 
     @property
     def is_media(self) -> bool:
         return not is_known(self.destination.name)
-
-    @property
-    def has_inferred_types(self) -> bool:
-        """Whether its types were inferred from text, so that a column may turn out to be text."""
-        return not self.is_media and detect(self.destination.name).kind in ("csv", "tsv")
 
 
 class Ingest:
@@ -142,7 +138,7 @@ class Ingest:
         for start in range(0, len(files), READERS):
             part = files[start : start + READERS]
             list(pool.map(self._read, part, [target] * len(part)))
-            pending += [file for file in part if file.outcome.error is None]
+            pending += [file for file in part if file.outcome.is_open]
             if sum(file.held for file in pending) >= GROUP_BYTES:
                 self._commit(target, pending)
                 pending = []
@@ -156,7 +152,12 @@ class Ingest:
             try:
                 stream = file.source.stream(self._limits)
                 file.outcome.size = file.source.size
+                if not file.source.size:
+                    raise NoRows("the file is empty")
+                file.inference = None if file.is_media else target.start_inference(file.destination.name)
                 for batch in self._rows(file, stream, target):
+                    if file.inference is not None:
+                        file.inference.observe(batch)
                     file.outcome.rows += batch.num_rows
                     file.add_schema(batch.schema)
                     file.held += padded_bytes(batch, max(len(target.columns or ()), len(file.names)))
@@ -183,7 +184,7 @@ class Ingest:
         format_ = detect(name)
         by_ranges = format_.kind == "parquet" and format_.codec is None and file.source.size > HOLD_BYTES
         source = file.source.ranges() if by_ranges else stream
-        return read_rows(source, name, self._limits, target.columns, target.rule.csv)
+        return read_rows(source, name, self._limits, target.columns, target.csv)
 
     def _commit(self, target: TargetTable, files: list[_File]) -> None:
         """Commits the files in memory together, and each large file on its own. Creates the table first if needed."""
@@ -208,26 +209,26 @@ class Ingest:
     def _fit_table(self, target: TargetTable, files: list[_File]) -> list[_File]:
         """The files that fit the table, which is created or gets the columns that they need. A file that was read
         before the table had its columns is read again."""
-        fitting, new_columns = list[_File](), list[pa.Schema]()
-        loose = all(file.has_inferred_types for file in files)
+        fitting, columns, inference = list[_File](), pa.schema([]), Inference(options=target.csv)
         for file in files:
             try:
                 if target.columns is None and fitting and fitting[0].is_media != file.is_media:
                     raise FileRejected("media and rows cannot share a table: put them below different tables")
                 target.check_creation(file.source.metadata)
-                file_columns = target.new_columns(file.schemas)
-                unify([*new_columns, *file_columns], loose=loose)
+                inferred = inference if file.inference is None else inference.add(file.inference)
+                schemas = [inferred.typed(schema) for each in (*fitting, file) for schema in each.schemas]
+                columns = unify(target.new_columns(schemas))
             except Invalid as error:
                 self._fail(file, error)
                 continue
-            new_columns += file_columns
+            inference = inferred
             fitting.append(file)
-        if fitting and target.evolve(unify(new_columns, loose=loose)):
+        if fitting and target.evolve(columns, inference):
             columns = target.columns or pa.schema([])
             for file in fitting:
                 if any(column not in columns for schema in file.schemas for column in schema):
                     self._read(file, target)
-        return [file for file in fitting if file.outcome.error is None]
+        return [file for file in fitting if file.outcome.is_open]
 
     def _commit_large(self, target: TargetTable, file: _File) -> None:
         with correlation(file.outcome.landed.correlation_id):
@@ -282,6 +283,9 @@ class Ingest:
         try:
             if isinstance(error, Gone):
                 outcome.status = "gone"
+            elif isinstance(error, NoRows):
+                outcome.digest = outcome.digest or source.digest(self._limits)
+                outcome.status, outcome.error = "empty", None
             elif isinstance(error, Invalid):
                 outcome.digest = outcome.digest or source.digest(self._limits)
                 outcome.report = source.quarantine(destination, outcome.digest, error)

@@ -19,7 +19,7 @@ from catalog.core.aws_errors import is_missing, translate_aws_error
 from catalog.core.errors import NotFound
 from catalog.core.s3_layout import INGESTED
 
-State = Literal["committed", "duplicate", "quarantined", "failed"]
+State = Literal["committed", "duplicate", "empty", "quarantined", "failed"]
 _FAILED = "failed"
 
 
@@ -36,9 +36,9 @@ def unread_digest(key: str, version_id: str | None) -> str:
 
 class LedgerRecord(BaseModel):
     """The outcome of one file. `committed`: snapshot `snapshot_id` added its rows to `table`. `quarantined`: see the
-    object `report`. `failed`: the lake could not ingest it, for `reason`; the message is delivered again, or is a dead
-    letter. `duplicate`, with `duplicate_of`: written by an earlier release, in which equal bytes under any key counted
-    once.
+    object `report`. `empty`: it has no rows. `failed`: the lake could not ingest it, for `reason`; the message is
+    delivered again, or is a dead letter. `duplicate`, with `duplicate_of`: written by an earlier release, in which
+    equal bytes under any key counted once.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -13,14 +13,15 @@ from catalog.ingest.s3_events import LandedFile
 
 log = logging.getLogger(__name__)
 
-Status = Literal["committed", "duplicate", "quarantined", "gone", "failed"]
+Status = Literal["committed", "duplicate", "empty", "quarantined", "gone", "failed"]
 
 
 @dataclass
 class Outcome:
     """The outcome for one file. `error` is the reason if it was quarantined (`report` is the report's key) or failed.
 
-    A version that is delivered again is a `duplicate`: its rows are in the table under its `token`.
+    `empty`: it has no rows, and nothing was committed. A version that is delivered again is a `duplicate`: its rows are
+    in the table under its `token`.
     """
 
     landed: LandedFile
@@ -34,6 +35,11 @@ class Outcome:
     token: str | None = None
     error: LakeError | None = None
     report: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is still being ingested."""
+        return self.status == "failed" and self.error is None
 
     @property
     def source(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyiceberg.schema import Schema
 
 from catalog.core.aws_errors import translate_aws_errors
 from catalog.core.errors import Conflict, Invalid, NotFound
-from catalog.formats import MEDIA, FileRejected
+from catalog.formats import MEDIA, CsvOptions, FileRejected, Inference, start_inference
 from catalog.ingest.rules import Rule, RuleStore
 from catalog.tables import MODE_PROPERTY, Tables, TableVersion, table_key
 
@@ -50,6 +51,11 @@ class TargetTable:
             self.columns = _columns(declared) if declared else None
 
     @property
+    def csv(self) -> CsvOptions:
+        """How its CSV files are written."""
+        return self.rule.csv
+
+    @property
     def holds_media(self) -> bool | None:
         """Whether its rows are metadata of media; None while the columns are not defined."""
         return None if self.columns is None else set(MEDIA.names) <= set(self.columns.names)
@@ -74,9 +80,16 @@ class TargetTable:
             reason = f"{self.name} does not exist, and the file is from a caller that may not create it"
             raise FileRejected(f"{reason}: ask an admin to create the table, then upload the file again")
 
-    def evolve(self, columns: pa.Schema) -> bool:
+    def start_inference(self, name: str) -> Inference | None:
+        """For a file that may define columns of the table; None if the table's columns are all that it can have."""
+        if self.columns is not None and self.rule.unknown != "evolve":
+            return None
+        return start_inference(name, self.columns, self.csv)
+
+    def evolve(self, columns: pa.Schema, inference: Inference) -> bool:
         """Creates the table, or adds the columns; False if neither was needed. Stores a rule if there is none."""
         before = self.columns
+        self._store_order(inference)
         if not self.exists:
             self._create(self.rule.iceberg_schema() or columns)
         if len(columns):
@@ -143,13 +156,25 @@ class TargetTable:
                 continue
             self._load()
 
+    def _store_order(self, inference: Inference) -> None:
+        """Stores the order of days and months that the files' rows show, so that later files are read by it. It is
+        stored before the table has such a column: after a crash between the two, it is inferred again."""
+        order = inference.with_order().dates
+        if order is None or self.rule.csv.dates is not None:
+            return
+        self.rule = self.rule.model_copy(
+            update={"csv": replace(self.rule.csv, dates=order), "inferred": self.rule.inferred or not self._has_rule}
+        )
+        self._tag = self._rules.set(self.name, self.rule, tag=self._tag).tag
+
     def _store_inferred_rule(self) -> None:
         """Stores the table's columns, key and mode as a rule, once per table, for users to see and to edit."""
         version = self._load()
         if version is not None:
             columns = {f.name: json.loads(f.model_dump_json())["type"] for f in version.schema.fields}
             mode = version.properties.get(MODE_PROPERTY, "cow")
-            rule = Rule.model_validate({"columns": columns, "key": table_key(version), "mode": mode, "inferred": True})
+            found = {"columns": columns, "key": table_key(version), "mode": mode, "csv": self.csv, "inferred": True}
+            rule = Rule.model_validate(found)
             self._rules.record(self.name, rule, tag=self._tag)
             self._has_rule = True
 

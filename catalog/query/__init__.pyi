@@ -12,6 +12,9 @@ from catalog.query.spark.query_record import ResultPart as ResultPart
 from catalog.query.spark.query_record import query_prefix as query_prefix
 from catalog.query.spark.spark_queries import QueryStatus as QueryStatus
 from catalog.query.spark.spark_queries import SparkQueries as SparkQueries
+from catalog.query.sql.write_statements import is_write as is_write
 from catalog.query.workers.pool import QueryWorkers as QueryWorkers
 from catalog.query.workers.process import WorkerLimits as WorkerLimits
 from catalog.query.workers.serve import serve_queries as serve_queries
+from catalog.query.write.writes import Writes as Writes
+from catalog.query.write.writes import Written as Written

@@ -31,7 +31,7 @@ from catalog.tables.snapshots import SnapshotAt, find_snapshot
 
 CLONE_OF, CLONE_PIN = "strandline.clone-of", "strandline.clone-pin"
 # Properties that a clone does not copy.
-_NOT_COPIED = (CLONE_OF, CLONE_PIN, EXPIRED_TOKENS, ALTER_TOKENS)
+_NOT_COPIED = (CLONE_OF, CLONE_PIN, EXPIRED_TOKENS, ALTER_TOKENS, "strandline.erasure")
 _TOTALS = ("total-records", "total-data-files", "total-delete-files", "total-files-size",
            "total-position-deletes", "total-equality-deletes")  # fmt: skip
 

@@ -45,6 +45,8 @@ ResolveTransactions = Callable[["Committer", str, Sequence[str]], None]
 COMMIT_TOKEN, TOKEN_ROWS = "strandline.token", "strandline.token-rows"
 MODE_USED, MODE_REASON = "strandline.mode-used", "strandline.mode-reason"
 READS = "strandline.reads"
+# How many transactions, one after the other, a writer waits for.
+RESOLUTIONS = 10
 # How many snapshots the reads per write are averaged over.
 RECENT_SNAPSHOTS = 10
 
@@ -190,13 +192,22 @@ class Committer:
             ) from missing
         logger.info("a file expired while a commit was planned", extra={"table": version.name, "file": str(missing)})
 
+    def settled(self, name: str) -> TableVersion:
+        """The table as it is, after the transactions that hold it are resolved."""
+        return self._without_transactions(self.table_store.load(name), MAIN_BRANCH)
+
     def _without_transactions(self, version: TableVersion, branch: str) -> TableVersion:
         """The table after the transactions on it are resolved, all but that of `branch`."""
-        others = [ref for ref in transaction_branches(version) if ref != branch]
-        if not others or self._resolve_transactions is None:
-            return version
-        self._resolve_transactions(self, version.name, others)
-        return self.table_store.load(version.name)
+        for _ in range(RESOLUTIONS):
+            others = [ref for ref in transaction_branches(version) if ref != branch]
+            if not others or self._resolve_transactions is None:
+                return version
+            self._resolve_transactions(self, version.name, others)
+            version = self.table_store.load(version.name)  # another transaction may hold it by now
+        raise Conflict(
+            f"{version.name}: {RESOLUTIONS} transactions one after the other held the table: try again",
+            subject=version.name,
+        )
 
     def count_read(self, name: str) -> None:
         with self._guard:

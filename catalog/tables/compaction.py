@@ -11,9 +11,10 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.snapshots import Operation
 
+from catalog.core.errors import Invalid
 from catalog.iceberg import FileReader, LiveFile, LiveFiles, filter_rows
 from catalog.tables.delta import Delta
-from catalog.tables.planner import WritePlanner, cast_rows
+from catalog.tables.planner import UNIT_PROPERTY, WritePlanner, cast_rows
 
 BUDGET_BYTES = 512 << 20
 # A file is small below the target size divided by this.
@@ -21,8 +22,17 @@ SMALL_FILE_DIVISOR = 4
 
 
 def plan_compaction(planner: WritePlanner, budget_bytes: int = BUDGET_BYTES) -> Delta:
-    """Rewrites files with deletes first, then small ones, until the budget is spent. Memory: about one target file."""
+    """Rewrites files with deletes first, then small ones, until the budget is spent. Memory: about one target file.
+
+    Invalid for a table whose rows' order is that of their files, which a merge would lose.
+    """
     version, io, files = planner.version, planner.io, planner.files
+    if unit := version.properties.get(UNIT_PROPERTY):
+        raise Invalid(
+            f"{version.name} may have several rows for one {unit}, of which the newest file's counts: compact it with "
+            f"`strandline job run compact -- --table {version.name}`, which removes the others first",
+            subject=version.name,
+        )
     live = LiveFiles.of(io, planner.manifests, version.head(planner.branch), version.name)
     reader = FileReader(version.metadata, io)
     target = schema_to_pyarrow(version.schema, include_field_ids=False)

@@ -40,7 +40,7 @@ ROW_GROUP_ROWS = 256 * 1024
 SAMPLE_ROWS = 4096
 UNIQUE_SHARE = 0.95
 
-_DELETES = pa.schema(
+DELETES_SCHEMA = pa.schema(
     cast(
         "list[pa.Field[Any]]",
         [
@@ -90,8 +90,8 @@ class FileWriter:
         paths = pa.DictionaryArray.from_arrays(
             np.zeros(len(ordered), dtype=np.int32), pa.array([file.file_path], pa.string())
         ).cast(pa.string())
-        rows = pa.Table.from_arrays([paths, pa.array(ordered)], schema=_DELETES)
-        data, parquet = encode(rows, self._codec)
+        rows = pa.Table.from_arrays([paths, pa.array(ordered)], schema=DELETES_SCHEMA)
+        data, parquet = encode(rows, self.codec)
         spec = self.version.metadata.specs()[file.spec_id]
         folder = spec.partition_to_path(file.partition, self.version.schema) if len(file.partition) else ""
         path = f"{self.version.paths().data_path}/{folder + '/' if folder else ''}{uuid4()}-deletes.parquet"
@@ -120,7 +120,7 @@ class FileWriter:
 
     def _write_file(self, rows: pa.Table, partition: PartitionKey | None, io: CommitIO) -> DataFile:
         with_ids = with_file_names(rows, self.arrow_schema)
-        data, parquet = encode(with_ids, self._codec)
+        data, parquet = encode(with_ids, self.codec)
         path = self.version.paths().new_data_location(f"{uuid4()}.parquet", partition)
         io.send(path, data)
         statistics = data_file_statistics_from_parquet_metadata(parquet, self._statistics, self._column_ids)
@@ -148,7 +148,7 @@ class FileWriter:
         return parquet_path_to_id_mapping(self.schema)
 
     @cached_property
-    def _codec(self) -> str:
+    def codec(self) -> str:
         codec = self.version.properties.get("write.parquet.compression-codec", "zstd")
         return "none" if codec == "uncompressed" else codec
 

@@ -22,6 +22,7 @@ from catalog.core.aws_errors import translate_aws_errors
 from catalog.core.errors import Invalid
 from catalog.core.point_in_time import PointInTime, PointLike, point_in_time
 from catalog.core.retries import Retry
+from catalog.tables.addresses import Addresses
 from catalog.tables.clone import Drop, clone_table, finish_drop, plan_drop
 from catalog.tables.commit_tokens import find_receipts
 from catalog.tables.committer import (
@@ -39,7 +40,7 @@ from catalog.tables.describe import Description, describe_table
 from catalog.tables.evolution import TableChange, alter_table
 from catalog.tables.expiry import Expired, expire_snapshots
 from catalog.tables.filters import sql_filter
-from catalog.tables.glue_store import GlueTableStore
+from catalog.tables.glue_store import GlueTableStore, TableVersion
 from catalog.tables.insert_batches import InsertBatches
 from catalog.tables.planner import WritePlanner
 from catalog.tables.row_validation import Rows
@@ -47,7 +48,7 @@ from catalog.tables.snapshots import SnapshotAt, find_snapshot, name_snapshot, r
 from catalog.tables.snapshots import history as snapshot_history
 from catalog.tables.transactions import PATIENCE_S, Transaction, Transactions
 from catalog.tables.write_modes import Mode
-from catalog.tables.write_requests import WriteRequest, delete_request, upsert_request
+from catalog.tables.write_requests import WriteRequest, addressed_request, delete_request, upsert_request
 
 
 class Tables:
@@ -135,6 +136,21 @@ class Tables:
         """
         return self._write(delete_request(self.table_store, name, where, keys), token)
 
+    def replace_addressed(
+        self,
+        name: str,
+        base_snapshot_id: int | None,
+        addresses: Addresses,
+        updates: pa.Table | None = None,
+        *,
+        token: str | None = None,
+    ) -> Receipt:
+        """Deletes the rows at addresses in a snapshot, or updates columns of them, in one commit.
+
+        StaleRead, a Conflict, if another commit has come in between: the caller finds the rows again.
+        """
+        return self._write(addressed_request(name, base_snapshot_id, addresses, updates), token)
+
     def compact(self, name: str, *, budget_bytes: int = BUDGET_BYTES) -> Receipt:
         """Merges pending deletes and small files, reading at most the budget. Changes no row."""
         return self._write(WriteRequest(name, lambda planner: plan_compaction(planner, budget_bytes), 0), None)
@@ -162,8 +178,18 @@ class Tables:
         limit: int | None = None,
     ) -> DataScan:
         """The scan, not yet run: for callers that plan with its files, or read it batch by batch."""
-        version = self.table_store.load(name)
-        metadata, snapshot = version.metadata, None  # None: the current snapshot, under the current schema
+        return self._scan_version(self.table_store.load(name), where, columns, limit, as_of)
+
+    def _scan_version(
+        self,
+        version: TableVersion,
+        where: str | BooleanExpression | None,
+        columns: Sequence[str] | None,
+        limit: int | None,
+        as_of: PointLike | None = None,
+    ) -> DataScan:
+        name, metadata = version.name, version.metadata
+        snapshot = None  # None: the current snapshot, under the current schema
         if as_of is not None:
             snapshot = find_snapshot(version, point_in_time(as_of), self._snapshot_at)
             schema_id = metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
@@ -273,9 +299,10 @@ class Tables:
         """The table as pyiceberg's own Table."""
         return self.table_store.table(self.table_store.load(name))
 
-    def transaction(self) -> Transaction:
-        """`with tables.transaction() as tx:` writes to several tables, all of them or none."""
-        return Transaction(self._transactions, self.committer)
+    def transaction(self, token: str | None = None) -> Transaction:
+        """`with tables.transaction() as tx:` reads and writes several tables: all writes or none, and Conflict if a
+        table that `tx.read` read has changed since. With a token, once."""
+        return Transaction(self._transactions, self.committer, self._scan_version, token)
 
     def recover(self, names: Sequence[str] | None = None) -> List[str]:
         """Resolves the transactions of crashed writers on the named tables, or on all; returns their branches."""

@@ -190,6 +190,31 @@ class ManifestPlan:
         return writer.to_manifest_file()
 
 
+def rewrite_manifest(
+    version: TableVersion, io: CommitIO, old: ManifestFile, entries: Sequence[ManifestEntry]
+) -> ManifestFile:
+    """A manifest in the place of an old one, with these entries, each with its status and sequence numbers."""
+    path = version.paths().new_metadata_location(f"{uuid4()}-m0.avro")
+    output, snapshot_id = io.new_output(path), old.added_snapshot_id or 0
+    with _Writer(version, ManifestContent(old.content), old.partition_spec_id, output, snapshot_id) as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    manifest = writer.to_manifest_file()
+    manifest.sequence_number = old.sequence_number
+    manifest.min_sequence_number = old.min_sequence_number
+    return manifest
+
+
+def rewrite_list(version: TableVersion, io: CommitIO, snapshot: Snapshot, manifests: list[ManifestFile]) -> str:
+    """A manifest list in the place of a snapshot's own. Returns its path."""
+    path = version.paths().new_metadata_location(f"snap-{snapshot.snapshot_id}-1-{uuid4()}.avro")
+    sequence = snapshot.sequence_number or 0
+    output = io.new_output(path)
+    with _ListWriter(output, snapshot.snapshot_id, snapshot.parent_snapshot_id, sequence, COMPRESSION) as writer:
+        writer.write_block([writer.prepare_manifest(manifest) for manifest in manifests])
+    return path
+
+
 def _entry(file: DataFile, snapshot_id: int, sequence: int | None = None) -> ManifestEntry:
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,

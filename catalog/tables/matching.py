@@ -191,7 +191,7 @@ class FilterMatcher:
             self._bound = bind(self._schema, expression, case_sensitive=True)
         except (ValueError, TypeError) as error:
             raise Invalid(f"{version.name}: cannot filter by {where}: {error}", subject=version.name) from None
-        self._unbound = expression
+        self._unbound = self.expression = expression
         self._inclusive = InclusiveMetricsEvaluator(self._schema, expression)
         self._strict = StrictMetricsEvaluator(self._schema, expression)
         columns = {self._top_level(field_id) for field_id in extract_field_ids(self._bound)}

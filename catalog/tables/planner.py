@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile, ManifestEntry
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from catalog.iceberg import CommitIO, FileReader, LiveFiles, ManifestReader, cast_column, filter_rows
+from catalog.tables.addresses import Addresses
 from catalog.tables.delta import Delta
 from catalog.tables.file_writer import FileWriter
 from catalog.tables.glue_store import TableVersion
@@ -26,6 +27,9 @@ from catalog.tables.write_modes import Mode, WriteProfile, choose
 
 MODE_PROPERTY = "strandline.mode"
 KEY_PROPERTY = "strandline.key"
+UNIT_PROPERTY = "strandline.unit"
+"""Names the column that identifies what a row describes. Of several rows for one unit the newest counts, by the
+sequence number of its file: so only a compaction that removes the others first may merge files."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,24 @@ class WritePlanner:
         matched = sum(len(match.positions) for match in matches)
         return Delta(tuple(added), tuple(removed), matched=matched, mode="mor", reason=reason)
 
+    def replace_addressed(self, addresses: Addresses, updates: pa.Table | None) -> Delta:
+        """Deletes the rows at these addresses; with `updates`, writes them again with the columns of `updates`, whose
+        rows are in the order of the addresses. All other columns stay as they are stored."""
+        live, reader = self._live(), FileReader(self.version.metadata, self.io)
+        matches = addresses.match(live.data, reader, self.version.name)
+        rows = (
+            None if updates is None or not matches else addresses.updated(matches, reader, self.version.schema, updates)
+        )
+        return self._replace_matches(matches, rows, reader)
+
+    def _live(self) -> LiveFiles:
+        return LiveFiles.of(self.io, self.manifests, self.version.head(self.branch), self.version.name)
+
     def _replace(self, matcher: RowMatcher, rows: pa.Table | None) -> Delta:
-        version = self.version
-        live = LiveFiles.of(self.io, self.manifests, version.head(self.branch), version.name)
-        reader = FileReader(version.metadata, self.io)
-        matches = list(match_rows(matcher, version, reader, live.data))
+        live, reader = self._live(), FileReader(self.version.metadata, self.io)
+        return self._replace_matches(list(match_rows(matcher, self.version, reader, live.data)), rows, reader)
+
+    def _replace_matches(self, matches: Sequence[MatchedRows], rows: pa.Table | None, reader: FileReader) -> Delta:
         new = rows.num_rows if rows is not None else 0
         if not matches:
             inserted = tuple(self.files.write(rows, self.io)) if rows is not None else ()

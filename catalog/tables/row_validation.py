@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ from catalog.core.errors import Invalid
 Rows = Any
 """A pyarrow Table, RecordBatch or reader, an iterable of batches or of dicts, a pandas frame, or anything with Arrow's
 C stream interface (polars, duckdb)."""
+
+SALT_COLUMN = "strandline_salt"
+"""A column of 16 random bytes that each row gets when it is written, unless it has some. It is part of the row's
+digest, so that nobody can confirm a guess of the row's other values after it was erased (docs/guide/erasure.md)."""
+SALT_BYTES = 16
 
 _CONVERSION_ERRORS = (
     pa.ArrowInvalid,
@@ -61,9 +67,21 @@ def check_rows(schema: Schema, rows: Rows, *, table: str) -> pa.Table:
                 raise _invalid(table, "it is required and missing", 0, field.name)
             column = pa.nulls(length, arrow.type)
         converted = _convert(column, arrow.type, field.name, table)
+        if field.name == SALT_COLUMN:
+            converted = _salted(converted)
         _check_required(converted, field, table)
         arrays.append(converted)
     return pa.Table.from_arrays(arrays, schema=target)
+
+
+def _salted(column: Any) -> Any:
+    """The column with random bytes where it has none."""
+    if not column.null_count or not (pt.is_binary(column.type) or pt.is_fixed_size_binary(column.type)):
+        return column
+    if pt.is_fixed_size_binary(column.type) and column.type.byte_width != SALT_BYTES:
+        return column
+    given = column.to_pylist()
+    return pa.array([token_bytes(SALT_BYTES) if value is None else value for value in given], column.type)
 
 
 def check_keys(rows: pa.Table, key: Sequence[str], *, table: str) -> None:

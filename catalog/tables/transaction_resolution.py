@@ -15,7 +15,7 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdat
 from catalog.core.aws_errors import translate_aws_errors
 from catalog.core.errors import Conflict
 from catalog.iceberg import PICKED_FROM, TRANSACTION_ID, CommitIO, LiveFiles, referenced_path
-from catalog.tables.committer import AttemptResult, Committer, Notify
+from catalog.tables.committer import COMMIT_TOKEN, TOKEN_ROWS, AttemptResult, Committer, Notify
 from catalog.tables.delta import Delta, build_snapshot, set_ref, summary_value
 from catalog.tables.expiry import unreferenced
 from catalog.tables.glue_store import TableVersion
@@ -106,9 +106,15 @@ def _pick(
         added=tuple(entry.data_file for entry in added),
         removed=tuple(current[path] for path in removed),
         operation=Operation.OVERWRITE if removed or referenced else Operation.APPEND,
-        properties={**inherited, PICKED_FROM: str(staged[0].snapshot_id)},
+        properties={**inherited, **_tokens(staged), PICKED_FROM: str(staged[0].snapshot_id)},
     )
     return build_snapshot(version, delta, io, reader)
+
+
+def _tokens(staged: Sequence[Snapshot]) -> dict[str, str]:
+    """The tokens of all of them: the picked snapshot is the only one that stays."""
+    values = {key: " ".join(summary_value(s, key) for s in staged).strip() for key in (COMMIT_TOKEN, TOKEN_ROWS)}
+    return {key: value for key, value in values.items() if value}
 
 
 def _live(committer: Committer, snapshot: Snapshot | None) -> list[ManifestEntry]:

@@ -10,6 +10,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 
 from catalog.core.errors import Invalid
+from catalog.tables.addresses import Addresses, StaleRead
 from catalog.tables.delta import Delta
 from catalog.tables.glue_store import GlueTableStore, TableVersion
 from catalog.tables.matching import FilterMatcher
@@ -82,6 +83,24 @@ def delete_request(
         return planner.delete_keys(check_rows(_selected(planner.version, key), valid, table=name), key)
 
     return WriteRequest(name, plan)
+
+
+def addressed_request(
+    name: str, base_snapshot_id: int | None, addresses: Addresses, updates: pa.Table | None
+) -> WriteRequest:
+    """Deletes or updates rows by their addresses in one snapshot. StaleRead if the table has moved on from it."""
+
+    def plan(planner: WritePlanner) -> Delta:
+        head = planner.version.head(planner.branch)
+        if (None if head is None else head.snapshot_id) != base_snapshot_id:
+            raise StaleRead(f"{name} was changed while the statement was running: run it again", subject=name)
+        checked = None
+        if updates is not None:
+            schema = planner.version.schema.select(*updates.column_names)
+            checked = check_rows(schema, updates, table=name)
+        return planner.replace_addressed(addresses, checked)
+
+    return WriteRequest(name, plan, None if updates is None else len(addresses))
 
 
 def table_key(version: TableVersion) -> tuple[str, ...]:

@@ -1,3 +1,13 @@
+from catalog.timeline.log.erasure import ERASURE_PROPERTY as ERASURE_PROPERTY
+from catalog.timeline.log.erasure import HOLD_PROPERTY as HOLD_PROPERTY
+from catalog.timeline.log.erasure import KEYS_SUFFIX as KEYS_SUFFIX
+from catalog.timeline.log.erasure import MAX_REASON as MAX_REASON
+from catalog.timeline.log.erasure import ErasedChange as ErasedChange
+from catalog.timeline.log.erasure import ErasedRow as ErasedRow
+from catalog.timeline.log.erasure import Erasure as Erasure
+from catalog.timeline.log.erasure import Replaced as Replaced
+from catalog.timeline.log.erasure import erased_keys_key as erased_keys_key
+from catalog.timeline.log.erasure import erasure_key as erasure_key
 from catalog.timeline.log.feeder import Feeder as Feeder
 from catalog.timeline.log.keyring import Keyring as Keyring
 from catalog.timeline.log.leaf import MAIN as MAIN
@@ -17,7 +27,9 @@ from catalog.timeline.log.store import StoreLocation as StoreLocation
 from catalog.timeline.log.store import StoreReader as StoreReader
 from catalog.timeline.log.table_map import TableEntry as TableEntry
 from catalog.timeline.log.table_map import table_key as table_key
+from catalog.timeline.log.watermarks import OWNER_DIGITS as OWNER_DIGITS
 from catalog.timeline.log.watermarks import Watermark as Watermark
+from catalog.timeline.log.watermarks import owner_of as owner_of
 from catalog.timeline.reader.as_of_file import read_as_of as read_as_of
 from catalog.timeline.reader.as_of_file import write_as_of as write_as_of
 from catalog.timeline.reader.evidence import AsOf as AsOf
@@ -36,6 +48,7 @@ from catalog.timeline.sequencer.attestation import ChangesDigest as ChangesDiges
 from catalog.timeline.sequencer.attestation import Miscounted as Miscounted
 from catalog.timeline.sequencer.attestation import ObjectDigest as ObjectDigest
 from catalog.timeline.sequencer.attestation import RecomputedChanges as RecomputedChanges
+from catalog.timeline.sequencer.erasure_records import ErasureRecords as ErasureRecords
 from catalog.timeline.sequencer.row_state import RowState as RowState
 from catalog.timeline.sequencer.sequencer import Sequencer as Sequencer
 from catalog.timeline.sequencer.sequencer import SequencerRequest as SequencerRequest
@@ -46,6 +59,8 @@ from catalog.timeline.sequencer.vector_events import VECTOR_VERSION_OPERATION as
 from catalog.timeline.sequencer.vector_events import VectorObjects as VectorObjects
 from catalog.timeline.sequencer.vector_events import head_key as head_key
 from catalog.timeline.sequencer.vector_events import vector_table_name as vector_table_name
+from catalog.timeline.verify.erasures import Erased as Erased
+from catalog.timeline.verify.erasures import Erasures as Erasures
 from catalog.timeline.verify.verifier import Report as Report
 from catalog.timeline.verify.verifier import Verifier as Verifier
 from catalog.timeline.witness.records import WitnessRecords as WitnessRecords

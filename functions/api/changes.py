@@ -17,13 +17,13 @@ from catalog.changes import ChangeSet, to_ipc, to_json_lines
 from catalog.core.events import AdvanceWatermark
 from catalog.core.logs import correlation_id
 from catalog.core.point_in_time import FEED_GRAMMAR, TableSequence
+from catalog.timeline import OWNER_DIGITS, owner_of
 from functions.api.app import JSON, caller, current_request, lake, respond, serve
 from functions.api.models import ChangeList, Elsewhere, MarkIn, MarkOut
 from functions.api.page_tokens import read_token, write_token
 from functions.api.row_formats import ARROW, MAX_ANSWER_BYTES, accepted, send
 from functions.api.tables import Name, Page, authorize
 
-_OWNER_DIGITS = 20
 Consumer = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 Position = Annotated[str | None, Query(min_length=1, max_length=256, description=FEED_GRAMMAR)]
 
@@ -102,7 +102,7 @@ def move_mark(consumer: Consumer, t: Name, mark: MarkIn) -> Response[Any]:
     """
     authorize(Level.WRITE, t)
     current = lake().timeline.watermark(consumer, t)
-    if current is not None and _owner_of(current.holder) != _owner() and not caller().may(Level.ADMIN, t):
+    if current is not None and current.owner != _owner() and not caller().may(Level.ADMIN, t):
         raise Denied(f"the watermark of {consumer} on {t} is another caller's: choose another consumer", subject=t)
     if current is not None and current.sequence > mark.sequence:
         raise Conflict(f"the watermark of {consumer} on {t} is at {current.sequence} already, and never goes back")
@@ -113,7 +113,7 @@ def move_mark(consumer: Consumer, t: Name, mark: MarkIn) -> Response[Any]:
             table_uuid=lake().tables.load(t).metadata.table_uuid,
             sequence=mark.sequence,
             expected=mark.expected,
-            holder=f"{(current and _owner_of(current.holder)) or _owner()}-{mark.holder}",
+            holder="-".join(filter(None, (_owner() if current is None else current.owner, mark.holder))),
             correlation_id=correlation_id() or current_request().request_id,
         )
     )
@@ -122,14 +122,8 @@ def move_mark(consumer: Consumer, t: Name, mark: MarkIn) -> Response[Any]:
 
 def _owner() -> str:
     """The first part of the holder in a watermark that the caller moves: the sequencer stores and signs it."""
-    return sha256(caller().subject.encode()).hexdigest()[:_OWNER_DIGITS]
-
-
-def _owner_of(holder: str) -> str:
-    """Empty for the watermark of a job or a person that does not use the API."""
-    owner, dash, _ = holder.partition("-")
-    return owner if dash and len(owner) == _OWNER_DIGITS else ""
+    return sha256(caller().subject.encode()).hexdigest()[:OWNER_DIGITS]
 
 
 def _run_of(holder: str) -> str:
-    return holder.partition("-")[2] if _owner_of(holder) else holder
+    return holder.partition("-")[2] if owner_of(holder) else holder

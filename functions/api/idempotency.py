@@ -23,6 +23,7 @@ class Attempt:
     def __init__(self, request: IdempotentRequest | None, bound: Bound | None) -> None:
         self._request, self._bound = request, bound
         self.id = uuid4() if bound is None else UUID(bound.id[:32])
+        self.token = None if bound is None else bound.id
         self.noted: Any = None if bound is None else bound.noted
 
     def note(self, what: Any) -> None:

@@ -231,7 +231,7 @@ class IngestedFile(Out):
     """One file with these bytes. `landing`: not ingested yet. `committed`: its rows are in the table. `duplicate`: they
     were there before. `quarantined`: rejected for `reason`. `failed`: the lake failed for `reason`, and tries again."""
 
-    status: Literal["landing", "committed", "duplicate", "quarantined", "failed"]
+    status: Literal["landing", "committed", "duplicate", "empty", "quarantined", "failed"]
     key: str
     table: str | None = None
     rows: int | None = None
@@ -247,7 +247,7 @@ class IngestOut(Out):
     """`status` is that of the first file; `unknown`: no such file was sent to a table that you may read."""
 
     sha256: str
-    status: Literal["landing", "committed", "duplicate", "quarantined", "failed", "unknown"]
+    status: Literal["landing", "committed", "duplicate", "empty", "quarantined", "failed", "unknown"]
     files: list[IngestedFile]
 
 

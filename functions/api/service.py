@@ -10,6 +10,7 @@ from typing import Any
 from aws_lambda_powertools.event_handler import Response
 
 from catalog import NotFound
+from catalog.access import Level
 from catalog.core import s3_layout
 from catalog.core.aws_errors import translate_aws_errors
 from functions.api.app import JSON, caller, lake, respond, respond_cacheable, serve
@@ -42,7 +43,7 @@ def summarise() -> Response[Any]:
             timeline_size=size,
             sequenced_ms=sequenced,
             waiting_for_sequencer=_waiting(),
-            quarantined={table: count for table, count in _quarantined().items() if table in readable},
+            quarantined=_quarantined(),
         )
     )
 
@@ -65,8 +66,9 @@ def _sqs() -> Any:
     return lake().client("sqs")
 
 
-def _quarantined() -> Counter[str]:
-    """Table -> files quarantined in the last day, by their reports. One request, so at most a thousand objects."""
+def _quarantined() -> dict[str, int]:
+    """Table -> files quarantined in the last day, by their reports, also if the table was never created. `unplaced`
+    are those whose key names none. One request, so at most a thousand objects."""
     with translate_aws_errors(s3_layout.QUARANTINE):
         listed = lake().s3.list_objects_v2(Bucket=lake().settings.bucket, Prefix=s3_layout.QUARANTINE)
     since = datetime.now(UTC) - timedelta(days=1)
@@ -75,7 +77,8 @@ def _quarantined() -> Counter[str]:
         for entry in listed.get("Contents", ())
         if entry["Key"].endswith(".json") and entry["LastModified"] > since
     ]
-    return Counter(f"{database}.{table}" for database, table, *_ in reports)
+    counts = Counter(".".join(folders[:-1]) for folders in reports)
+    return {name: count for name, count in counts.items() if caller().may(Level.READ, name)}
 
 
 def _waiting() -> int:

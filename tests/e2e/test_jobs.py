@@ -117,7 +117,7 @@ def leaf_of(lake: Lake, commit: dict[str, Any]) -> Any:
 
 
 def test_a_failing_job_says_why_in_its_last_line(cloud: EmbeddedCloud, lake: Lake) -> None:
-    answer = command(cloud, "job", "run", "compact", "--wait", "--", "--table", "gold.nowhere", code=4)
+    answer = command(cloud, "job", "run", "compact", "--wait", "--", "--table", "gold.nowhere", code=1)
     assert "gold.nowhere" in json.dumps(answer)
     (run,) = command(cloud, "job", "list", "--state", "FAILED")
     assert "exception: strandline job compact failed (not_found): there is no table gold.nowhere" in run["details"]

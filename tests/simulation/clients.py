@@ -32,6 +32,8 @@ class Told:
     reads: list[tuple[Op, float, float, Rows]] = field(default_factory=list)
     cuts: list[tuple[str, Cut]] = field(default_factory=list)
     """(process, what it saw), in order."""
+    transaction_reads: dict[int, dict[str, Rows]] = field(default_factory=dict)
+    """Transaction -> what it read, for those whose commit was acknowledged as theirs."""
     landed: dict[int, str] = field(default_factory=dict)
     """Operation -> the version id of the object that it put."""
 
@@ -61,9 +63,7 @@ class Client:
                 answer = self._ask(first, self._work(first))
                 if answer is not None:
                     self._told.repeated.append((first.id, answer))
-        elif op.kind == "transaction":
-            self._transact(op)
-        elif op.kind in ("read", "cut"):
+        elif op.kind in ("read", "cut", "prove", "feed"):
             self._read(op)
         else:
             answer = self._ask(op, self._work(op))
@@ -115,6 +115,8 @@ class Client:
                 return lambda lake: lake.request(Compact()) or True
             case "name":
                 return lambda lake: (lake.name_index(f"n{op.id}"),)
+            case "transaction":
+                return lambda lake: self._transact(lake, op)
             case "land":
                 return lambda lake: self._land(lake, op)
         raise AssertionError(op.kind)
@@ -124,17 +126,18 @@ class Client:
         response = lake.s3.put_object(Bucket=BUCKET, Key=op.key, Body=op.body())
         return str(response["VersionId"])
 
-    def _transact(self, op: Op) -> None:
-        """Not repeated: a transaction has no idempotency key, so whether it happened is unknown after an error."""
-
-        def work(lake: Lake) -> bool:
-            with lake.transaction() as transaction:
-                for table in op.rows:
-                    transaction.upsert(table, op.values(table))
-            return True
-
-        if self._ask(op, work, tries=1):
-            self._told.acknowledged[op.id] = True
+    def _transact(self, lake: Lake, op: Op) -> tuple[Any, ...]:
+        """Reads none of the tables, one or both, then writes to both. A repeat keeps what the first one read."""
+        read: dict[str, Rows] = {}
+        with lake.transaction(op.token) as transaction:
+            for table in list(op.rows)[: op.id % 3]:
+                rows = transaction.read(table, columns=("id", "v")).to_pylist()
+                read[table] = tuple(sorted((row["id"], row["v"]) for row in rows))
+            for table in op.rows:
+                transaction.upsert(table, op.values(table))
+        if not transaction.receipts[0].replayed:
+            self._told.transaction_reads[op.id] = read
+        return tuple(receipt.snapshot_id for receipt in transaction.receipts)
 
     def _read(self, op: Op) -> None:
         world = self._cloud.world
@@ -148,12 +151,22 @@ class Client:
             found = lake.timeline.cut(TABLES)
             return world.task().process.name, (found.index, dict(found.snapshots))
 
-        answer = self._ask(op, read if op.kind == "read" else cut, tries=3)
+        def prove(lake: Lake) -> int:
+            size = lake.timeline.head().checkpoint.size
+            for index in range(size):
+                lake.timeline.proof(index)
+            return size
+
+        def feed(lake: Lake) -> int:
+            return sum(1 for _ in lake.changes(op.table))
+
+        work: dict[str, Callable[[Lake], Any]] = {"read": read, "cut": cut, "prove": prove, "feed": feed}
+        answer = self._ask(op, work[op.kind], tries=3)
         if answer is None:
             return
         if op.kind == "read":
             self._told.reads.append((op, answer[0], world.now, answer[1]))
-        else:
+        elif op.kind == "cut":
             self._told.cuts.append(answer)
 
     def _now_ms(self) -> int:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from catalog.core import aws_clock
 from catalog.core.events import NameIndex
-from catalog.tables import expiry
+from catalog.tables import expiry, transactions
 from catalog.tables.committer import Committer
 from catalog.tables.glue_store import GlueTableStore
 from catalog.timeline.log import store, store_keys
@@ -99,6 +100,16 @@ def fail_on_expired_files(stack: ExitStack, cloud: Cloud) -> None:
     stack.enter_context(patch.object(Committer, "_check_outdated", check))
 
 
+def read_without_holding(stack: ExitStack, cloud: Cloud) -> None:
+    """A transaction commits although a table has changed since it was read: an update of another writer is lost."""
+    stack.enter_context(patch.object(transactions, "check_unchanged", lambda read, current: None))
+
+
+def believe_the_clock(stack: ExitStack, cloud: Cloud) -> None:
+    """A clock that is ahead is not held against AWS's."""
+    stack.enter_context(patch.object(aws_clock, "AHEAD_MS", 10**9))
+
+
 DEFECTS: tuple[Defect, ...] = (
     ignore_glue_version,
     forget_expired_tokens,
@@ -109,4 +120,6 @@ DEFECTS: tuple[Defect, ...] = (
     refuse_when_fenced,
     cache_snapshots_by_id,
     fail_on_expired_files,
+    read_without_holding,
+    believe_the_clock,
 )

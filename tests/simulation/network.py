@@ -131,7 +131,7 @@ class Network:
         if fault == "frozen":
             self._freeze(process, random)
         if fault in ("clock back", "clock ahead"):
-            seconds = random.choice((0.5, 5.0, 50.0))
+            seconds = random.choice((0.5, 5.0, 50.0, 5000.0))
             process.clock_offset += -seconds if fault == "clock back" else seconds
 
     def _after(self, process: Process, fault: str | None, random: Any) -> None:

@@ -17,10 +17,11 @@ from catalog.timeline import Leaf
 from tests.simulation.clients import Told
 from tests.simulation.cloud import Cloud
 from tests.simulation.history import History, Rows, State, Violation
-from tests.simulation.scheduler import Process, World
+from tests.simulation.scheduler import EPOCH_S, Process, World
 from tests.simulation.workload import KEYED, TABLES, Op
 
 RECOVERY_S = 4000.0
+AHEAD_S = 60.0
 
 
 class Oracles:
@@ -43,6 +44,7 @@ class Oracles:
             lake = self._cloud.lake()
             self._check_commits()
             self._check_reads()
+            self._check_transactions()
             leaves = self._leaves(lake)
             self._check_tables(lake)
             self._check_leaves(leaves)
@@ -95,6 +97,17 @@ class Oracles:
             _require(last.get(process, -1) <= index, f"{process} saw index {index} after {last.get(process)}")
             last[process] = index
 
+    def _check_transactions(self) -> None:
+        """Serializable: what a transaction read is the table's state right before its own commit."""
+        for id_, reads in self._told.transaction_reads.items():
+            for table, rows in reads.items():
+                states = self._history.states[table]
+                at = next((n for n, state in enumerate(states) if id_ in state.ops), None)
+                if at is None:
+                    raise Violation(f"op {id_} was acknowledged, and {table} has no snapshot of it")
+                before = states[at - 1].rows
+                _require(rows == before, f"op {id_} read {rows} of {table}, and replaced {before}")
+
     def _leaves(self, lake: Lake) -> list[Leaf]:
         timeline = lake.timeline
         size = timeline.head().checkpoint.size
@@ -134,6 +147,9 @@ class Oracles:
             checkpoint = Checkpoint.parse(split_note(version.body)[0])
             _require(checkpoint.size >= size, f"the published size went from {size} to {checkpoint.size}")
             size = checkpoint.size
+            latest_ms = (EPOCH_S + version.at + AHEAD_S) * 1000 + size
+            ahead = [index for index, leaf in enumerate(leaves[:size]) if leaf.sequenced_ms > latest_ms]
+            _require(not ahead, f"leaves {ahead} lie more than a minute in the future")
             _require(checkpoint.root == _root(hashes[:size]), f"the checkpoint of size {size} is of another tree")
         _require(size == len(leaves), f"{len(leaves)} leaves, and {size} are published")
 

@@ -19,6 +19,7 @@ from tests.simulation.clients import Client, Told, set_up
 from tests.simulation.cloud import BUCKET, Cloud
 from tests.simulation.history import History, Violation
 from tests.simulation.install import installed
+from tests.simulation.memo import memoised
 from tests.simulation.network import KINDS, Faults, Plan
 from tests.simulation.oracles import Oracles
 from tests.simulation.scheduler import Process, Stuck, World
@@ -63,6 +64,7 @@ def simulate(
     cloud.moved.overlaps = random.random() < 0.5
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, cloud.variables))
+        stack.enter_context(memoised())
         stack.enter_context(_quiet_functions(world))
         lags = world.random("lags")
         stack.enter_context(installed(world, cloud.client, BUCKET, lambda: lags.random() < 0.2))

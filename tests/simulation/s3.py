@@ -7,7 +7,10 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from tests.simulation.network import Network, client_error
 from tests.simulation.scheduler import EPOCH_S, World
@@ -124,7 +127,15 @@ class S3Client:
         return result
 
     def head_object(self, *, Bucket: str, Key: str, VersionId: str | None = None, **_: Any) -> dict[str, Any]:
-        result: dict[str, Any] = self._send(f"HEAD {Key}", lambda: _described(self._bucket.get(Key, VersionId)))
+        def apply() -> dict[str, Any]:
+            dated = {"HTTPHeaders": {"date": formatdate(EPOCH_S + self._bucket.world.now, usegmt=True)}}
+            try:
+                return _described(self._bucket.get(Key, VersionId)) | {"ResponseMetadata": dated}
+            except ClientError as missing:
+                missing.response["ResponseMetadata"] |= dated  # type: ignore[typeddict-item]
+                raise
+
+        result: dict[str, Any] = self._send(f"HEAD {Key}", apply)
         return result
 
     def copy_object(self, *, Bucket: str, Key: str, CopySource: dict[str, str], **named: Any) -> dict[str, Any]:

@@ -170,6 +170,7 @@ class DbReader(Handle):
         super().__init__(database)
         self._objects, self._poll_s, self._now, self._lags = objects, poll_s, now, lags
         self._wal = 0
+        database.forgets = lags
         self._poll()
 
     def _ready(self) -> None:

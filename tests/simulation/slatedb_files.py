@@ -128,6 +128,8 @@ class Database:
         self._objects, self.unique = objects, unique
         self.manifest = Manifest()
         self.memory: Rows = {}
+        self.forgets: Callable[[], bool] = lambda: False
+        """Whether the block cache has lost what is asked for now: it is bounded, and a reader may have slept."""
         self._ssts: dict[str, Rows] = {}
 
     def latest(self) -> Manifest:
@@ -155,7 +157,7 @@ class Database:
         return None
 
     def sst(self, name: str) -> Rows:
-        if name not in self._ssts:
+        if name not in self._ssts or self.forgets():
             self._ssts[name] = self._objects.read(f"compacted/{name}")
         return self._ssts[name]
 

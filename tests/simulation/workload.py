@@ -23,14 +23,16 @@ WEIGHTS = {
     "alter": 1,
     "expire": 2,
     "compact": 2,
-    "compact timeline": 1,
+    "compact timeline": 2,
     "name": 1,
     "read": 4,
     "cut": 4,
+    "prove": 2,
+    "feed": 2,
     "repeat": 3,
     "pause": 2,
 }
-WRITES = ("insert", "upsert", "delete", "transaction", "land", "alter")
+REPEATABLE = ("insert", "upsert", "delete", "transaction", "alter")
 Rows = tuple[tuple[int, str], ...]
 
 
@@ -93,7 +95,7 @@ def draw(world: World, count: int) -> list[Op]:
     for id_ in range(count):
         client, kind = random.randrange(CLIENTS), random.choices(kinds, weights)[0]
         table = random.choice(KEYED)
-        writes = [op for op in ops if op.kind in ("insert", "upsert", "delete", "alter") and op.client == client]
+        writes = [op for op in ops if op.kind in REPEATABLE and op.client == client]
         new_ids = tuple(range(1000 + 10 * id_, 1000 + 10 * id_ + random.randint(1, 3)))
         keys = tuple(sorted(random.sample(range(KEYS), random.randint(1, 3))))
         match kind:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import Field
@@ -18,6 +20,7 @@ from catalog.changes.changes_root import recount_rows
 from catalog.changes.multiset import RowsDigest
 from catalog.core.errors import Invalid, Unverified
 from catalog.core.settings import Settings
+from catalog.formats import ExportFormat
 from catalog.iceberg.summary import ROWS_DIGEST
 from catalog.lake import Lake
 from catalog.timeline.sequencer.attestation import compute
@@ -281,6 +284,61 @@ def test_a_table_follows_another_by_its_changes(lake: Lake, namespace: str, runs
     assert runs(merge_changes, source=source, target=target).report["result"]["how"] == "nothing new"
 
 
+def test_a_transform_whose_result_was_replaced_since_is_computed_again(lake: Lake, namespace: str, runs: Runs) -> None:
+    source, target = f"{namespace}.tides", f"{namespace}.result"
+    fill(lake, source)
+    ones, twos = ({"table": target, "inputs": [source], "sql": f"SELECT {n} AS n"} for n in (1, 2))
+    for given, expected in ((ones, 1), (twos, 2), (ones, 1)):
+        assert runs(transform, **given).report["result"]["how"] == "overwrite"
+        assert rows(lake, target) == [{"n": expected}]
+    runs(compact, table=target, rewrite_all=True)
+    assert runs(transform, **ones).report["result"] == {"how": "nothing new"}
+    lake.tables.insert(target, [{"n": 3}])
+    assert runs(transform, **ones).report["result"]["how"] == "overwrite" and rows(lake, target) == [{"n": 1}]
+
+
+def test_an_appending_transform_appends_once_whatever_came_after_it(lake: Lake, namespace: str, runs: Runs) -> None:
+    source, target = f"{namespace}.tides", f"{namespace}.result"
+    fill(lake, source)
+    ones, twos = ({"table": target, "inputs": [source], "sql": f"SELECT {n} AS n", "mode": "append"} for n in (1, 2))
+    for given in (ones, twos):
+        runs(transform, **given)
+    assert runs(transform, **ones).report["result"] == {"how": "nothing new"}
+    assert rows(lake, target) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_following_table_follows_renamed_dropped_promoted_and_new_columns(
+    lake: Lake, namespace: str, runs: Runs
+) -> None:
+    source, target = f"{namespace}.tides", f"{namespace}.copy"
+    lake.tables.create(source, {"id": "long", "height": "float", "note": "string", "old": "int"}, key=["id"])
+    lake.tables.insert(source, [{"id": n, "height": n / 2, "note": f"n{n}", "old": n} for n in range(5)])
+    runs(merge_changes, source=source, target=target)
+    lake.tables.alter(source, rename={"height": "metres", "id": "number"}, drop=["note"], promote={"old": "long"})
+    lake.tables.alter(source, add={"note": "long"})  # another column with the name of the dropped one
+    lake.tables.upsert(source, [{"number": 1, "metres": 9.5, "note": 7, "old": 2**40}])
+    assert runs(merge_changes, source=source, target=target).report["result"]["how"] == "merged"
+    assert rows(lake, target) == rows(lake, source)
+    assert {row["metres"] for row in rows(lake, target)} == {0.0, 9.5, 1.0, 1.5, 2.0}
+    lake.tables.alter(source, rename={"metres": "m"})  # without a row: the next run has nothing to merge
+    assert runs(merge_changes, source=source, target=target).report["result"]["how"] == "nothing new"
+    assert rows(lake, target) == rows(lake, source)
+
+
+def test_a_table_that_may_have_an_old_name_of_a_column_is_not_followed_into(
+    spark: SparkSession, lake: Lake, namespace: str
+) -> None:
+    source, target = f"{namespace}.tides", f"{namespace}.copy"
+    lake.tables.create(source, {"id": "long", "metres": "double"}, key=["id"])
+    lake.tables.insert(source, [{"id": 1, "metres": 2.5}])
+    lake.tables.create(target, {"id": "long", "height": "double"}, key=["id"])
+    lake.tables.insert(target, [{"id": 1, "height": 1.5}])
+    given = merge_changes.MergeArguments(source=source, target=target)
+    error = execute(merge_changes.JOB, given, spark, lake).error
+    assert isinstance(error, Invalid) and "--rename" in error.message
+    assert rows(lake, target) == [{"id": 1, "height": 1.5}]
+
+
 def test_a_backfill_fills_each_day_once(lake: Lake, namespace: str, runs: Runs) -> None:
     table = f"{namespace}.days"
     lake.tables.create(table, {"day": "date", "n": "long"}, partition=["day"])
@@ -298,11 +356,39 @@ def test_an_export_lists_files_that_hold_the_rows(lake: Lake, namespace: str, ru
     table = f"{namespace}.tides"
     fill(lake, table)
     result = runs(export, table=table, columns=["id", "metres"], where="region = 'a'", files=2).report["result"]
-    get = lambda key: lake.s3.get_object(Bucket=lake.settings.bucket, Key=key)["Body"].read()  # noqa: E731
-    listed = json.loads(get(result["place"] + "files.json"))
-    exported = [row for file in listed["files"] for row in pq.read_table(_stream(get(file["key"]))).to_pylist()]
+    listed = json.loads(_get(lake, result["place"] + "files.json"))
+    exported = [row for file in listed["files"] for row in pq.read_table(_stream(_get(lake, file["key"]))).to_pylist()]
     expected = [{"id": r["id"], "metres": r["metres"]} for r in rows(lake, table) if r["region"] == "a"]
     assert sorted(exported, key=repr) == sorted(expected, key=repr) and listed["rows"] == len(expected)
+
+
+def test_exported_lines_are_json_and_their_values_those_of_the_table(
+    spark: SparkSession, lake: Lake, namespace: str, runs: Runs
+) -> None:
+    table = f"{namespace}.odd"
+    columns = {"id": "long", "x": "double", "raw": "binary", "d": "decimal(9, 2)", "tags": pa.list_(pa.string())}
+    lake.tables.create(table, columns)
+    odd = {"id": 1, "x": float("nan"), "raw": b"\n\x00", "d": Decimal("1.10"), "tags": ["a", None]}
+    lake.tables.insert(table, [odd, {"id": 2**53 + 1, "x": -0.0, "raw": None, "d": None, "tags": None}])
+    place = runs(export, table=table, file_format="jsonl", files=1).report["result"]["place"]
+    (part,) = json.loads(_get(lake, f"{place}files.json"))["files"]
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    lines = [json.loads(line, parse_constant=refuse) for line in _get(lake, part["key"]).splitlines()]
+    assert sorted(lines, key=lambda line: line["id"]) == [
+        {"id": 1, "x": "nan", "raw": "CgA=", "d": "1.10", "tags": ["a", None]},
+        {"id": 2**53 + 1, "x": -0.0, "raw": None, "d": None, "tags": None},
+    ]
+    given = export.ExportArguments(table=table, file_format=ExportFormat.CSV, columns=["id", "tags"])
+    error = execute(export.JOB, given, spark, lake).error
+    assert isinstance(error, Invalid) and "'tags' is a list" in error.message
+
+
+def _get(lake: Lake, key: str) -> bytes:
+    body: bytes = lake.s3.get_object(Bucket=lake.settings.bucket, Key=key)["Body"].read()
+    return body
 
 
 def _stream(data: bytes) -> Any:

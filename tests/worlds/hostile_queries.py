@@ -72,7 +72,10 @@ _ESCAPES = (
     "select * from {mine} for update", "select * from {mine} pivot (sum(a) for b in (1))",
     "select a, repeat('ab', 3) from {mine}", "select a, repeat('ab', 3)", "select name, repeat('ab', 3)",
     "select * from {mine}, lateral (select 1)", "select x.* from {mine}", "select {mine}.* from {mine} t",
-    "select * from lake.{mine}",
+    "select * from lake.{mine}", "select json_serialize_plan('select current_setting(''allowed_paths'')')",
+    "select list_transform(['threads'], lambda x: current_setting(x))", "select 'threads'.current_setting()",
+    "select to_aggregate_state(1)", "select finalize('x'::blob)", "select __internal_decompress_string(1::ubigint)",
+    "select variant_bytes_to_variant('x'::blob)", "select json_serialize_sql('select 1')",
 )  # fmt: skip
 _HIDDEN = (
     "select * from {hidden}", "select count(*) from {hidden}", "select 1 from {hidden} limit 0",

@@ -47,6 +47,8 @@ class QueryCaller(Protocol):
 
     def readable(self, tables: Iterable[str]) -> list[str]: ...
 
+    def writable(self, tables: Iterable[str]) -> list[str]: ...
+
 
 @dataclass(frozen=True)
 class BoundTable:
@@ -112,6 +114,25 @@ class Binder:
             else:
                 tables[name, own_as_of] = self._bind_as_of(name, own_as_of, caller)
         return Binding(cut.index, head.checkpoint, tables, names)
+
+    def find_table(self, ref: TableRef, caller: QueryCaller | None) -> TableVersion:
+        """The table's newest version. NotFound if there is none, or none that the caller may read."""
+        return self._load(self._full_name(ref, caller), caller)
+
+    def readable(self, caller: QueryCaller | None) -> list[str]:
+        """The names of all tables that the caller may read."""
+        return self._readable(caller)
+
+    def load_tables(self, names: Sequence[str]) -> list[TableVersion]:
+        """The newest versions of the tables that still exist. One request for each."""
+
+        def load(name: str) -> TableVersion | None:
+            try:
+                return self._tables.table_store.load(name)
+            except NotFound:
+                return None  # dropped meanwhile
+
+        return [version for version in self._pool.map(load, names) if version is not None]
 
     def suggestions(self, name: str, caller: QueryCaller | None) -> list[str]:
         """Up to three readable tables with similar names."""

@@ -6,15 +6,17 @@ file what its own plan needs. The filter leaves out files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
 from catalog.query.plan.conditions import ConditionReader
 from catalog.query.plan.predicates import Or, Predicate
-from catalog.query.plan.syntax import Node, Select, selects, used_columns
+from catalog.query.plan.syntax import Node, Select, Source, nodes, selects, used_columns
 from catalog.query.run.engine import Session
-from catalog.query.scan.relations import Relation
 
 
 @dataclass(frozen=True)
@@ -34,43 +36,61 @@ class ScanRequirements:
 class ScannedRelation:
     """A relation as the statement names it. `changed`: the columns that are not shown as they are stored."""
 
-    relation: Relation
+    schema: Schema
     changed: frozenset[str] = frozenset()
 
 
-def scans_of(
-    tree: Node, relations: Mapping[str, ScannedRelation], session: Session, parameters: Mapping[str, Any]
-) -> dict[str, ScanRequirements]:
-    """Requirements by relation, named as in the tree."""
-    names = {
-        name: {field.name.lower() for field in scanned.relation.schema.fields} for name, scanned in relations.items()
+@dataclass(frozen=True)
+class _Reference:
+    """A SELECT with the relation in FROM."""
+
+    select: Select
+    source: Source
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a statement needs of one relation, before the values of its parameters are known."""
+
+    columns: tuple[str, ...]
+    fetch: int | None
+    fields: Mapping[str, NestedField]
+    changed: frozenset[str]
+    references: tuple[_Reference, ...]
+    columns_of: Callable[[str], set[str] | None]
+
+    def requirements(self, session: Session, parameters: Mapping[str, Any]) -> ScanRequirements:
+        found = [
+            ConditionReader(
+                session, parameters, reference.select, reference.source, self.fields, self.changed, self.columns_of
+            ).predicate()
+            for reference in self.references
+        ]
+        return _merged(found, self.columns, self.fetch)
+
+
+def needs_of(tree: Node, relations: Mapping[str, ScannedRelation]) -> dict[str, Needs]:
+    """Needs by relation, named as in the tree."""
+    every_node = list(nodes(tree))
+    every_select = list(selects(every_node))
+    fields = {
+        name: {field.name.lower(): field for field in scanned.schema.fields} for name, scanned in relations.items()
     }
-    found: dict[str, list[tuple[Predicate | None, bool]]] = {name: [] for name in relations}
-    aliases: dict[str, set[str]] = {name: set() for name in relations}
-    every_select = list(selects(tree))
+    names = {name: set(by_name) for name, by_name in fields.items()}
+    references: dict[str, list[_Reference]] = {name: [] for name in relations}
     for select in every_select:
         for source in select.sources:
-            if source.relation is None or source.relation not in relations:
-                continue
-            scanned = relations[source.relation]
-            fields = {field.name.lower(): field for field in scanned.relation.schema.fields}
-            reader = ConditionReader(session, parameters, select, source, fields, scanned.changed, names.get)
-            found[source.relation].append(reader.predicate())
-            aliases[source.relation].add(source.alias)
-    fetch = _fetch(tree, every_select)
-    return {
-        name: _merged(
-            found[name],
-            _columns(tree, scanned.relation, aliases[name], names[name]),
-            fetch if len(relations) == 1 else None,
-        )
-        for name, scanned in relations.items()
-    }
-
-
-def _columns(tree: Node, relation: Relation, aliases: set[str], names: set[str]) -> tuple[str, ...]:
-    used = used_columns(tree, aliases, names.__contains__)
-    return tuple(field.name for field in relation.schema.fields if used is None or field.name.lower() in used)
+            if source.relation in references:
+                references[source.relation].append(_Reference(select, source))
+    fetch = _fetch(tree, every_select) if len(relations) == 1 else None
+    every_alias = {source.alias for select in every_select for source in select.sources}
+    needs = {}
+    for name, scanned in relations.items():
+        aliases = {reference.source.alias for reference in references[name]}
+        used = used_columns(every_node, aliases, every_alias, names[name].__contains__)
+        columns = tuple(field.name for field in scanned.schema.fields if used is None or field.name.lower() in used)
+        needs[name] = Needs(columns, fetch, fields[name], scanned.changed, tuple(references[name]), names.get)
+    return needs
 
 
 def _merged(

@@ -6,11 +6,13 @@ disagree. Tables of the lake are `strandline.<relation>` in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from catalog.core.errors import Invalid
+from catalog.query.plan.functions import ALLOWED_FUNCTIONS
 
 Node: TypeAlias = dict[str, Any]
 
@@ -18,22 +20,14 @@ TABLES_SCHEMA = "strandline"
 """The schema under which the planner names the tables of the lake."""
 ROW_SOURCES = frozenset({"generate_series", "range", "unnest", "json_each", "json_tree"})
 """Functions in FROM that make rows from their arguments alone. Any other could read what was not granted."""
-FORBIDDEN_FUNCTIONS = frozenset(
-    {
-        "current_connection_id", "current_query", "current_query_id", "current_setting", "current_transaction_id",
-        "currval", "format_type", "get_block_size", "getvariable", "in_search_path", "nextval", "pg_get_constraintdef",
-        "pg_get_viewdef", "pg_sleep", "setseed", "setval", "sleep_ms", "stats", "txid_current", "vector_type",
-        "write_log",
-    }
-)  # fmt: skip
-"""Scalar functions that show or change the engine's state, or only wait. `stats` shows the bounds of a column, also of
-rows that a filter hides."""
 _SOURCES = frozenset(
     {
         "BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST", "EMPTY", "EMPTY_FROM", "PIVOT",
         "COLUMN_DATA", "SHOW_REF",
     }
 )  # fmt: skip
+_CALLS = frozenset({"FUNCTION", "WINDOW"})
+_CALLABLE = ALLOWED_FUNCTIONS | ROW_SOURCES
 _ENGINE_TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """What the names of DuckDB's own tables begin with, as far as they need no schema."""
 _EVERY_ROW_JOINS = frozenset({"ASOF", "POSITIONAL"})
@@ -62,13 +56,18 @@ class Select:
     aliases: frozenset[str] = field(default_factory=frozenset)
 
 
-def check_calls(tree: Node) -> None:
-    """Invalid for anything that reads other data than the tables of the lake, or touches the engine itself."""
-    common = {name.lower() for node in nodes(tree) for name in _common_tables(node)}
+def check_calls(tree: Node, own: Collection[str] = ()) -> None:
+    """Invalid for anything that reads other data than the tables of the lake, or touches the engine itself.
+
+    `own`: the functions that stand for the statement's searches.
+    """
+    callable_names = _CALLABLE.union(own)
+    every_node = list(nodes(tree))
+    common = {name.lower() for node in every_node for name in _common_tables(node)}
     for name in common:
         if name.startswith(_ENGINE_TABLES):  # outside of its scope the name would be the engine's table
             raise Invalid(f"a common table expression cannot be called {name}: give it another name", subject=name)
-    for node in nodes(tree):
+    for node in every_node:
         kind = node.get("type")
         if kind == "TABLE_FUNCTION":
             name = str(node["function"]["function_name"]).lower()
@@ -88,8 +87,14 @@ def check_calls(tree: Node) -> None:
             raise Invalid("POSITIONAL JOIN is not supported: number the rows with row_number() and join by the number")
         elif kind == "SHOW_REF" and node.get("show_type") not in ("SUMMARY", "DESCRIBE"):
             raise Invalid("SHOW is not supported here: write SELECT, or SUMMARIZE")
-        elif node.get("class") == "FUNCTION" and str(node.get("function_name", "")).lower() in FORBIDDEN_FUNCTIONS:
-            raise Invalid(f"{node['function_name']} is not allowed in a query")
+        elif node.get("class") in _CALLS and str(node["function_name"]).lower() not in callable_names:
+            raise _no_function(str(node["function_name"]))
+
+
+def _no_function(name: str) -> Invalid:
+    similar = get_close_matches(name.lower(), ALLOWED_FUNCTIONS, n=1, cutoff=0.8)
+    hint = f": did you mean {similar[0]}?" if similar else ""
+    return Invalid(f"{name} is not a function that a query may call{hint}", subject=name)
 
 
 def nodes(tree: Any) -> Iterator[Node]:
@@ -97,16 +102,16 @@ def nodes(tree: Any) -> Iterator[Node]:
     stack = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, dict):
+        if type(node) is dict:
             yield node
-            stack.extend(reversed(list(node.values())))
-        elif isinstance(node, list):
-            stack.extend(reversed(node))
+            stack.extend([child for child in reversed(node.values()) if type(child) is dict or type(child) is list])
+        else:
+            stack.extend([child for child in reversed(node) if type(child) is dict or type(child) is list])
 
 
-def selects(tree: Node) -> Iterator[Select]:
-    """Every SELECT of the tree, also within common table expressions and subqueries."""
-    for node in nodes(tree):
+def selects(every_node: Iterable[Node]) -> Iterator[Select]:
+    """Every SELECT of a tree, also within common table expressions and subqueries."""
+    for node in every_node:
         if node.get("type") == "SELECT_NODE":
             sources: list[Source] = []
             sampled = node.get("sample") is not None  # the sample is taken before WHERE
@@ -159,14 +164,16 @@ def _common_tables(node: Node) -> list[str]:
     return names
 
 
-def used_columns(tree: Node, relation_aliases: set[str], is_column: Callable[[str], bool]) -> set[str] | None:
+def used_columns(
+    every_node: Iterable[Node], relation_aliases: set[str], aliases: set[str], is_column: Callable[[str], bool]
+) -> set[str] | None:
     """The names of a relation's columns that the statement may use, in lower case; None for all of them.
 
-    `relation_aliases`: the names under which the statement has the relation. May name too many, never too few.
+    `relation_aliases`: the names under which the statement has the relation; `aliases`: those of all relations. May
+    name too many, never too few.
     """
     used: set[str] = set()
-    aliases = {source.alias for select in selects(tree) for source in select.sources}
-    for node in nodes(tree):
+    for node in every_node:
         kind, type_ = node.get("class"), node.get("type")
         if kind == "STAR":
             name = str(node.get("relation_name") or "").lower()

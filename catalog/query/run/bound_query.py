@@ -10,11 +10,12 @@ from typing import Any, TypedDict
 
 from catalog.core.point_in_time import PointLike, point_in_time
 from catalog.query.bind.binding import Binding, QueryCaller
-from catalog.query.plan.planning import AccessRules
+from catalog.query.plan.relation_names import AccessRules
 from catalog.query.run.engine import Parameters
 from catalog.query.run.engine_limits import EngineLimits
 from catalog.query.run.search import Searches
 from catalog.query.sql.statement import Statement
+from catalog.query.system.system_tables import NO_SYSTEM_TABLES, SystemTables
 
 
 class QueryOptions(TypedDict, total=False):
@@ -22,7 +23,8 @@ class QueryOptions(TypedDict, total=False):
 
     `parameters`: a mapping for `$name`, a sequence for `$1`. `as_of`: a point in time for all tables without an AS OF
     of their own; by default the newest index. `fresh`: read each table at its newest snapshot, sequenced or not.
-    `limit_bytes`: the maximum data to read in this process.
+    `limit_bytes`: the maximum data to read in this process. `addressed`: the offset in the text of a table whose rows
+    get their addresses, for statements that write.
     """
 
     parameters: Parameters
@@ -31,6 +33,7 @@ class QueryOptions(TypedDict, total=False):
     fresh: bool
     limit_bytes: int | None
     limits: EngineLimits | None
+    addressed: int | None
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class BoundQuery:
     """The parameters that the engine gets: those that only search operators name are left out."""
     limits: EngineLimits
     began: float
+    system: SystemTables = NO_SYSTEM_TABLES
 
     @property
     def caller(self) -> QueryCaller | None:
@@ -95,7 +99,7 @@ class BoundQuery:
 
     def result_key(self) -> Hashable | None:
         """Everything that the result depends on; None for a volatile query, whose result is never cached."""
-        if self.statement.volatile:
+        if self.statement.volatile or self.options.get("addressed") is not None:
             return None
         parameters = _serialised(self.engine_parameters)
         return self.statement.normalised, self.searches.values(), parameters, self.lake_state

@@ -13,12 +13,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import date
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb import _seam  # what `sql` itself calls: there every statement is bound once more, before it runs
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from catalog.core.errors import Internal, Invalid, LakeError
@@ -116,7 +119,7 @@ class Session:
         empty = pa.table({"c": pa.array([], type_)})
         self._cursor.register("strandline_type", empty)
         try:
-            return str(self._cursor.sql("SELECT c FROM temp.main.strandline_type").types[0])
+            return str(_seam.bind(self._cursor, "SELECT c FROM temp.main.strandline_type").types[0])
         finally:
             self._cursor.unregister("strandline_type")
 
@@ -135,20 +138,23 @@ class Session:
     def schema(self, text: str, parameters: Mapping[str, Any]) -> pa.Schema:
         """The schema of the statement's rows, without running it. Every column is nullable."""
         with translate_engine_errors():
-            relation = self._relation(text, parameters)
-            names = relation.columns
-            types = relation.limit(0).to_arrow_table().schema.types
-        return pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
+            bound = _seam.bind(self._cursor, text, values=dict(parameters) or None)
+            if bound.return_type != "query_result" or bound.writes:
+                raise Invalid("the query returns no rows: write a SELECT")
+            types = _seam.arrow_schema(self._cursor, bound.names, bound.types).types  # it renames repeated names
+        return pa.schema([pa.field(name, type_) for name, type_ in zip(bound.names, types, strict=True)])
 
     def value(self, expression: dict[str, Any], parameters: Mapping[str, Any], cast_to: str | None = None) -> Any:
         """The value of a constant expression of a syntax tree, as an Arrow scalar; None if it has none."""
+        if cast_to in (None, "VARCHAR") and (plain := _plain_value(expression, parameters)) is not None:
+            return plain
         statement = {"error": False, "statements": [{"node": _select_of(expression), "named_param_map": []}]}
         try:
             rows = self._cursor.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(statement)]).fetchall()
             text = str(rows[0][0])
             if cast_to is not None:
                 text = f"SELECT CAST(({text}) AS {cast_to})"
-            column = self._relation(text, _used(parameters, expression)).to_arrow_table().column(0)
+            column = self._submit(text, _used(parameters, expression)).read_all().column(0)
         except duckdb.Error:
             return None
         return column[0] if len(column) == 1 and column[0].is_valid else None
@@ -163,7 +169,7 @@ class Session:
         reader = None
         try:
             with translate_engine_errors(limits):
-                reader = self._relation(text, parameters).to_arrow_reader(BATCH_ROWS)
+                reader = self._submit(text, parameters)
             while True:
                 with translate_engine_errors(limits):
                     batch = next(reader, None)
@@ -176,11 +182,9 @@ class Session:
             if reader is not None:
                 reader.close()  # frees its memory now, and not when the garbage of an error is collected
 
-    def _relation(self, text: str, parameters: Mapping[str, Any]) -> Any:
-        relation = self._cursor.sql(text, params=dict(parameters)) if parameters else self._cursor.sql(text)
-        if relation is None:
-            raise Invalid("the query returns no rows: write a SELECT")
-        return relation
+    def _submit(self, text: str, parameters: Mapping[str, Any]) -> Any:
+        """Starts the statement: a reader of its batches."""
+        return _seam.submit(self._cursor, text, dict(parameters) or None, "stream", BATCH_ROWS).arrow_reader()
 
     def close(self) -> None:
         for name in self._functions:
@@ -243,6 +247,35 @@ def _select_of(expression: dict[str, Any]) -> dict[str, Any]:
         "sample": None,
         "qualify": None,
     }
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,9}")
+_DECIMAL = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _plain_value(node: dict[str, Any], parameters: Mapping[str, Any]) -> Any:
+    """The value of a literal or parameter that needs no engine to be read: asking takes it a millisecond. None for any
+    other expression."""
+    if node["class"] == "PARAMETER":
+        value = parameters.get(str(node.get("identifier")))
+        if type(value) is str or (type(value) is int and abs(value) < 1 << 31):
+            return pa.scalar(value)
+    elif node["class"] == "CONSTANT":
+        kind, text = node["literal"]["kind"], node["literal"]["text"]
+        if kind == "STRING":
+            return pa.scalar(text)
+        if kind == "INTEGER" and _INTEGER.fullmatch(text):
+            return pa.scalar(int(text), pa.int32())
+        if kind == "NUMERIC" and _DECIMAL.fullmatch(text):
+            return pa.scalar(Decimal(text))
+    elif node["class"] == "CAST" and node["child"].get("class") == "CONSTANT" and not node.get("try_cast"):
+        type_, literal = node["type_expr"], node["child"]["literal"]
+        is_date = str(type_.get("type_name")).lower() == "date" and not (type_.get("schema") or type_.get("catalog"))
+        if is_date and literal["kind"] == "STRING" and _DATE.fullmatch(literal["text"]):
+            with suppress(ValueError):
+                return pa.scalar(date.fromisoformat(literal["text"]))
+    return None
 
 
 def _used(parameters: Mapping[str, Any], expression: Any) -> dict[str, Any]:

@@ -16,12 +16,14 @@ from catalog.core.errors import Invalid, LakeError
 from catalog.iceberg import LiveFile, LiveFiles
 from catalog.query.bind.binding import Binding
 from catalog.query.plan.file_statistics import FileStatistics
-from catalog.query.plan.planning import Plan, PlannedRelation, VerifiedFiles, engine_text, with_views
+from catalog.query.plan.planning import Plan, VerifiedFiles
 from catalog.query.plan.predicates import Mask
+from catalog.query.plan.relation_names import PlannedRelation, engine_text, with_views
 from catalog.query.run.engine import PARALLEL_BYTES, THREADS, Session
 from catalog.query.run.engine_limits import EngineLimits
 from catalog.query.run.search import SearchRound
 from catalog.query.scan.lake_files import LakeObject, QueryFiles
+from catalog.query.scan.object_ranges import Buffer, ObjectRanges
 from catalog.query.scan.parquet_footers import FooterCache, ParquetOpener
 from catalog.query.scan.parquet_objects import Footers, SmallObjects, Traffic
 from catalog.query.scan.relations import RelationReader, RelationScan, naming_the_file, with_placeholder_columns
@@ -31,6 +33,7 @@ from catalog.tables import Tables
 from catalog.timeline import Attestations, Timeline
 
 PARALLEL_OPENS = 8
+_EXPLAINED = pa.schema([("explain_key", pa.string()), ("explain_value", pa.string())])
 
 
 class Execution:
@@ -38,7 +41,7 @@ class Execution:
 
     def __init__(self, tables: Tables, timeline: Callable[[], Timeline], attestations: Attestations) -> None:
         self._timeline, self._attestations = timeline, attestations
-        self._store = tables.table_store.io.store
+        self._store = ObjectRanges(tables.table_store.io.store)
         self._objects, self._footers = SmallObjects(self._store), FooterCache()
         self._reader = RelationReader(self._objects, tables.table_store.io, Footers())
         self._pool = ThreadPoolExecutor(PARALLEL_OPENS, thread_name_prefix="footers")
@@ -52,6 +55,15 @@ class Execution:
         if plan.searches:
             return self._search(plan, limits, traffic, deadline)
         return self._load_and_run(plan, limits, traffic, verified, deadline, SearchRound())
+
+    def explain(self, plan: Plan, limits: EngineLimits, traffic: Traffic, deadline: float, *, analyze: bool) -> str:
+        """DuckDB's own plan of the statement over its scans; with `analyze`, runs it, and returns its profile as JSON.
+
+        Reads the footers of the files; with `analyze` what the query reads."""
+        prefix = "EXPLAIN (ANALYZE, FORMAT JSON) " if analyze else "EXPLAIN "
+        explained = replace(plan, schema=_EXPLAINED)
+        batches = self._load_and_run(explained, limits, traffic, {}, deadline, SearchRound(), prefix)
+        return str(pa.Table.from_batches(batches, _EXPLAINED).column("explain_value")[0].as_py())
 
     def _search(self, plan: Plan, limits: EngineLimits, traffic: Traffic, deadline: float) -> Iterator[pa.RecordBatch]:
         """Widens the search until the query's LIMIT is filled or every row was compared."""
@@ -82,6 +94,7 @@ class Execution:
         verified: VerifiedFiles,
         deadline: float,
         search_round: SearchRound,
+        prefix: str = "",
     ) -> Iterator[pa.RecordBatch]:
         run = _Run(limits, THREADS if plan.explanation.bytes > PARALLEL_BYTES else 1)
         try:
@@ -99,9 +112,12 @@ class Execution:
                 plan.statement,
                 plan.refs,
                 with_views(sources, plan.views),
-                plan.searches.replacements(f"_{run.files.token}"),
+                [
+                    *plan.searches.replacements(f"_{run.files.token}"),
+                    *plan.system.registered(run.session, run.register),
+                ],
             )
-            return run.start(text, plan, deadline)
+            return run.start(prefix + text, plan, deadline)
         except BaseException:
             run.close()
             raise
@@ -129,7 +145,7 @@ class Execution:
             with naming_the_file(live, relation):
                 object_, physical = opener.open(live.file.file_path, live.file.file_size_in_bytes)
 
-            def read_range(start: int, end: int) -> bytes | memoryview:
+            def read_range(start: int, end: int) -> Buffer:
                 with translate_aws_errors(planned.label), naming_the_file(live, relation):
                     return object_.read(start, end)
 
@@ -155,7 +171,7 @@ class Execution:
             lambda live: self._reader.positions(live, traffic, verified_io),
             read,
         )
-        return builder.sql(relation, files)
+        return builder.sql(relation, files, addressed=planned.addressed)
 
     def _searched_rows(
         self, plan: Plan, planned: PlannedRelation, traffic: Traffic, search_round: SearchRound

@@ -21,10 +21,13 @@ from catalog.core.point_in_time import point_in_time
 from catalog.query.bind import search_binding
 from catalog.query.bind.binding import Binder
 from catalog.query.plan import planning
+from catalog.query.plan.analysis import Analyses
 from catalog.query.plan.estimate_history import EstimateHistory, history_lines, shape_of
-from catalog.query.plan.planning import AccessRules, Plan, RulesOf, VerifiedFiles
+from catalog.query.plan.planning import Plan, VerifiedFiles
+from catalog.query.plan.relation_names import AccessRules, RulesOf
 from catalog.query.plan.routing import Explanation, Route, choose
 from catalog.query.run.bound_query import BoundQuery, QueryOptions
+from catalog.query.run.engine import parameters_by_name
 from catalog.query.run.engine_limits import EngineLimits, default_memory_budget
 from catalog.query.run.execution import Execution
 from catalog.query.run.results import Answer, QueryReceipt, ResultCache, binding_receipt, plan_receipt
@@ -35,7 +38,9 @@ from catalog.query.spark.query_record import QueryRecord, TableRead, digest_of
 from catalog.query.spark.spark_queries import IdentifiedCaller, QueryStatus, ResultPage, SparkQueries
 from catalog.query.spark.sql import translate
 from catalog.query.sql.limits import check_parameters, refuse_recursion
-from catalog.query.sql.statement import parse
+from catalog.query.sql.statement import ExplainKind, parse
+from catalog.query.system.explained import operator_lines, redacted, traffic_lines
+from catalog.query.system.relations import Asker, SystemRelations
 from catalog.tables import Tables
 from catalog.timeline import Attestations, Publisher, Timeline
 
@@ -73,9 +78,11 @@ class Queries:
         self._ranking = ranking
         published = Publisher(attestations.s3, attestations.bucket).published
         self._binder = Binder(tables, timeline, lambda: bool(published().note))
+        self._system = SystemRelations(tables, timeline, self._binder, rules)
         self._execution = Execution(tables, timeline, attestations)
         self._cache = ResultCache()
         self._plans: dict[Hashable, Plan] = {}
+        self._analyses = Analyses()
 
     def run(self, sql: str, *, verify: bool = False, **options: Unpack[QueryOptions]) -> Answer:
         """Runs one SELECT in this process. `EXPLAIN ROUTE SELECT …` returns the explanation, one row per line.
@@ -99,6 +106,10 @@ class Queries:
     ) -> Answer | QueryStatus:
         """Runs one SELECT on the cheapest route: in this process, or as a job, and then returns its status."""
         query = self._bind(sql, options)
+        if query.system and verify:
+            raise Invalid(
+                f"{query.system.rows[0][0].name} is not read from objects that could be verified: leave verify out"
+            )
         if query.searches and verify:
             raise Invalid(
                 "a search cannot be verified row by row: leave verify out; `strandline vectors verify` compares the "
@@ -111,8 +122,8 @@ class Queries:
         evidence = Evidence() if verify else None
         verified = self._execution.verified_files(query.binding, evidence) if evidence is not None else {}
         plan = self._plan(query, verified)
-        if query.statement.explain:
-            return self._explanation_answer(plan)
+        if query.statement.explain is not None:
+            return self._explanation_answer(plan, query)
         if engine == "spark" or plan.explanation.route is Route.SPARK:
             if engine == "lambda" or verify:
                 advice = "a verified query cannot run on Spark" if verify else "or submit it with the engine spark"
@@ -134,7 +145,8 @@ class Queries:
 
     def explain(self, sql: str, **options: Unpack[QueryOptions]) -> Explanation:
         """What `ask` would do and why, from metadata alone: reads no data."""
-        return self._with_history(self._plan(self._bind(sql, options)))
+        plan = self._plan(self._bind(sql, options))
+        return redacted(self._with_history(plan), plan)
 
     # Queries that run on Spark
 
@@ -190,6 +202,10 @@ class Queries:
 
     @refuse_recursion()
     def _translate(self, plan: Plan, query: BoundQuery, id: str | None) -> QueryRecord:
+        if plan.system:
+            raise Invalid(
+                f"{plan.system.rows[0][0].name} cannot be read on Spark, which has only tables: leave the engine out"
+            )
         if plan.searches:
             raise Invalid("a search cannot run on Spark, which has no vector tables: leave the engine out")
         for field in plan.schema:
@@ -231,7 +247,11 @@ class Queries:
         rules = {name: self._rules(caller, name) for name, _ in binding.tables} if self._rules is not None else {}
         searches = search_binding.bind(statement, binding, parameters, self._ranking, rules.get)
         engine_parameters, limits = searches.for_engine(parameters), options.get("limits") or self.limits
-        return BoundQuery(sql, options, statement, binding, rules, searches, engine_parameters, limits, began)
+        given = parameters_by_name(parameters)
+        asker = Asker(caller, binding.index, point, limits)
+        system = self._system.bind([ref.bound(given) for ref in statement.system], asker)
+        engine_parameters = {k: v for k, v in engine_parameters.items() if k not in statement.arguments}
+        return BoundQuery(sql, options, statement, binding, rules, searches, engine_parameters, limits, began, system)
 
     @refuse_recursion()
     def _plan(self, query: BoundQuery, verified: VerifiedFiles | None = None) -> Plan:
@@ -246,8 +266,11 @@ class Queries:
             query.rules.get,
             query.limits,
             searches=query.searches,
+            system=query.system,
+            addressed=query.options.get("addressed"),
             limit_bytes=query.options.get("limit_bytes"),
             verified=verified,
+            analyses=self._analyses,
         )
         if key is not None:
             if len(self._plans) >= MAX_CACHED_PLANS:
@@ -262,10 +285,22 @@ class Queries:
         receipt = replace(receipt, cached=True, searched=query.searches.receipt())
         return Answer(rows.schema, iter(rows.to_batches()), receipt, explanation)
 
-    def _explanation_answer(self, plan: Plan) -> Answer:
-        explanation = self._with_history(plan)
-        lines = pa.table({"plan": explanation.lines()})
-        return Answer(lines.schema, iter(lines.to_batches()), plan_receipt(plan, Traffic(), None), explanation)
+    def _explanation_answer(self, plan: Plan, query: BoundQuery) -> Answer:
+        """EXPLAIN: where the query runs and why; then DuckDB's plan, or what happened by operator."""
+        explanation, traffic = redacted(self._with_history(plan), plan), Traffic()
+        lines, kind = explanation.lines(), query.statement.explain
+        in_engine = plan.explanation.route is Route.LAMBDA and not (plan.views or plan.searches)
+        if kind is ExplainKind.ANALYZE and not in_engine:
+            raise Invalid(
+                "EXPLAIN ANALYZE shows queries that DuckDB runs in this process over tables that you see as they are: "
+                f"this one is on the route {plan.explanation.route}; write EXPLAIN"
+            )
+        if kind is not ExplainKind.ROUTE and in_engine:
+            deadline, analyze = query.began + query.limits.seconds, kind is ExplainKind.ANALYZE
+            text = self._execution.explain(plan, query.limits, traffic, deadline, analyze=analyze)
+            lines += [*operator_lines(text), *traffic_lines(traffic)] if analyze else ["", *text.splitlines()]
+        rows = pa.table({"plan": lines})
+        return Answer(rows.schema, iter(rows.to_batches()), plan_receipt(plan, traffic, None), explanation)
 
     def _with_history(self, plan: Plan) -> Explanation:
         records = self._history.newest(shape_of(plan.statement.normalised)) if self._history is not None else []

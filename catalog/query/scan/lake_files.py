@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from catalog.core.range_reader import RangeReader
+from catalog.query.scan.object_ranges import Buffer
 
 SCHEME = "lake"
 _MODIFIED = datetime(2000, 1, 1, tzinfo=UTC)
@@ -27,7 +29,7 @@ class LakeObject:
 
     path: str
     length: int
-    read: Callable[[int, int], bytes | memoryview]
+    read: Callable[[int, int], Buffer]
 
 
 class QueryFiles:
@@ -50,7 +52,7 @@ class QueryFiles:
     def object(self, number: int) -> LakeObject:
         return self._objects[number]
 
-    def read(self, object_: LakeObject, start: int, end: int) -> bytes | memoryview:
+    def read(self, object_: LakeObject, start: int, end: int) -> Buffer:
         try:
             return object_.read(start, end)
         except BaseException as error:
@@ -114,7 +116,8 @@ class _File(RangeReader):
 
     def __init__(self, query: QueryFiles, object_: LakeObject) -> None:
         self._positions = threading.local()
-        super().__init__(object_.length, lambda start, end: bytes(query.read(object_, start, end)))
+        fetch: Any = partial(query.read, object_)  # DuckDB takes any buffer
+        super().__init__(object_.length, fetch)
 
     @property
     def _position(self) -> int:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from catalog.iceberg import TAIL_BYTES
 from catalog.query.scan import parquet_objects
 from catalog.query.scan.lake_files import LakeObject
+from catalog.query.scan.object_ranges import Buffer
 from catalog.query.scan.parquet_objects import SmallObjects, Traffic
 
 FOOTER_CACHE_BYTES = 64 << 20
@@ -72,14 +73,14 @@ class ParquetOpener:
         tail, start = b"", length
         if footer is None:
             start = max(length - TAIL_BYTES, 0)
-            tail = self._get(path, start, length)
+            tail = bytes(self._get(path, start, length))
             needed = length - _TRAILER_BYTES - _footer_length(tail, path)
             if needed < start:
-                tail, start = self._get(path, needed, length), needed
+                tail, start = bytes(self._get(path, needed, length)), needed
             footer = self._footers.put(path, _footer(tail, start, path))
         known = ((start, tail), (footer.start, footer.data)) if tail else ((footer.start, footer.data),)
 
-        def read(first: int, end: int) -> bytes | memoryview:
+        def read(first: int, end: int) -> Buffer:
             for offset, data in known:
                 if offset <= first and end <= offset + len(data):
                     return memoryview(data)[first - offset : end - offset]
@@ -87,8 +88,8 @@ class ParquetOpener:
 
         return LakeObject(path, length, read), footer.physical
 
-    def _get(self, path: str, start: int, end: int) -> bytes:
-        return self._traffic.add(self._objects.store.get_range(path, start, end))
+    def _get(self, path: str, start: int, end: int) -> Buffer:
+        return self._traffic.add(self._objects.store.get_buffer(path, start, end))
 
 
 def _whole(path: str, data: bytes) -> LakeObject:

@@ -11,13 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.core.range_reader import RangeReader
-from catalog.iceberg import TAIL_BYTES, ObjectStore
+from catalog.iceberg import TAIL_BYTES
+from catalog.query.scan.object_ranges import Buffer, ObjectRanges
 
 MAX_WHOLE_BYTES = 1 << 20
 """Objects up to this size are read whole: a second request would cost more than the bytes it saves."""
@@ -26,6 +27,7 @@ MAX_GAP_BYTES = 512 << 10
 MAX_REQUEST_BYTES = 16 << 20
 FOOTER_CACHE_BYTES = 64 << 20
 Data: TypeAlias = bytes  # `bytes` is also the name of a count below
+Requested = TypeVar("Requested", Data, Buffer)
 OBJECT_CACHE_BYTES = 64 << 20
 
 
@@ -37,7 +39,7 @@ class Traffic:
     bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def add(self, data: Data) -> Data:
+    def add(self, data: Requested) -> Requested:
         with self._lock:
             self.requests += 1
             self.bytes += len(data)
@@ -72,7 +74,7 @@ class Footers:
 class SmallObjects:
     """A cache of whole small objects by path; evicts the least recently used."""
 
-    def __init__(self, store: ObjectStore, budget: int = OBJECT_CACHE_BYTES) -> None:
+    def __init__(self, store: ObjectRanges, budget: int = OBJECT_CACHE_BYTES) -> None:
         self.store = store
         self._budget = budget
         self._cached: OrderedDict[str, bytes] = OrderedDict()
@@ -133,7 +135,7 @@ class ParquetObject:
         if len(ranges) == 1:
             self._spans.append(_Span.of(ranges[0][0], get(*ranges[0])))
             return
-        self._spans += [_Span(*range_, self._store.pool.submit(get, *range_).result) for range_ in ranges]
+        self._spans += [_Span(*range_, self._store.store.pool.submit(get, *range_).result) for range_ in ranges]
 
     def read(
         self, group: int, names: Sequence[str], dictionary: Sequence[str] = (), *, threads: bool = False

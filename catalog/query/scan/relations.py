@@ -43,6 +43,7 @@ from catalog.query.plan.predicates import Bounds, Mask, Predicate, columns_of, e
 from catalog.query.scan import dictionary_columns
 from catalog.query.scan.parquet_objects import Footers, ParquetObject, SmallObjects, Traffic
 from catalog.query.scan.row_group_statistics import row_group_bounds
+from catalog.query.scan.schema_cache import cache_by_schema
 from catalog.query.scan.verified_io import BytesInput, VerifiedIO
 
 PARALLEL_FILES = 8
@@ -66,12 +67,17 @@ class Relation:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The engine's schema: every column is nullable, because columns that are not read are null."""
-        arrow = schema_to_pyarrow(self.schema, include_field_ids=False)
-        return pa.schema([pa.field(field.name, engine_type(field.type)) for field in arrow])
+        return _arrow(self.schema)
 
     def fields(self, columns: Sequence[str]) -> list[NestedField]:
         by_name = {field.name: field for field in self.schema.fields}
         return [by_name[name] for name in columns]
+
+
+@cache_by_schema
+def _arrow(schema: Schema) -> pa.Schema:
+    arrow = schema_to_pyarrow(schema, include_field_ids=False)
+    return pa.schema([pa.field(field.name, engine_type(field.type)) for field in arrow])
 
 
 @dataclass(frozen=True)

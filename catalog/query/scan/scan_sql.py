@@ -46,6 +46,7 @@ from catalog.iceberg import LiveFile, file_schema, select_stored, stored_names
 from catalog.query.run.engine import Session, quote_identifier, quote_text
 from catalog.query.scan.lake_files import LakeObject, QueryFiles
 from catalog.query.scan.relations import Relation, engine_type
+from catalog.query.scan.schema_cache import cache_by_schema
 
 _TYPES: dict[type[IcebergType], str] = {
     BooleanType: "BOOLEAN",
@@ -66,6 +67,8 @@ _TYPES: dict[type[IcebergType], str] = {
 }
 _ROW_NUMBERS = frozenset({"file_index", "file_row_number"})
 """DuckDB's own columns of a file, by which deletes are found: a file with such columns is read as Arrow."""
+FILE, ROW = "strandline_file", "strandline_row"
+"""The columns of a row's address: the path of its data file, and its position there, counted from 0."""
 
 
 def engine_type_name(type_: IcebergType) -> str:
@@ -85,9 +88,16 @@ def engine_type_name(type_: IcebergType) -> str:
     return name
 
 
+@cache_by_schema
 def empty_relation_sql(schema: Schema) -> str:
-    """A SELECT with the schema's columns and no rows."""
+    """A SELECT with the schema's columns and no rows: says all that DuckDB needs of a table to bind a statement."""
     return f"SELECT {', '.join(_null(field_) for field_ in schema.fields)} WHERE false"
+
+
+def addressed_relation_sql(schema: Schema) -> str:
+    """The same with the columns of a row's address."""
+    address = f"CAST(NULL AS VARCHAR) AS {FILE}, CAST(NULL AS BIGINT) AS {ROW}"
+    return f"SELECT *, {address} FROM ({empty_relation_sql(schema)})"  # noqa: S608
 
 
 def check_names(relation: Relation) -> None:
@@ -104,9 +114,10 @@ def check_names(relation: Relation) -> None:
 
 @dataclass
 class _Group:
-    """Files that are read by one `read_parquet`: `items` is its select list."""
+    """Files that are read by one `read_parquet`: `items` is its select list. `paths`: if rows have addresses."""
 
     items: tuple[str, ...]
+    paths: list[str] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
     deleted: list[np.ndarray] = field(default_factory=list)
 
@@ -126,8 +137,10 @@ class ScanBuilder:
     deleted: Callable[[LiveFile], np.ndarray]
     read: Callable[[Sequence[LiveFile]], pa.Table]
 
-    def sql(self, relation: Relation, live_files: Sequence[LiveFile]) -> str:
-        """A SELECT with all of the relation's columns, of which DuckDB reads those that the statement needs."""
+    def sql(self, relation: Relation, live_files: Sequence[LiveFile], *, addressed: bool = False) -> str:
+        """A SELECT with all of the relation's columns, of which DuckDB reads those that the statement needs.
+
+        `addressed`: and with ADDRESS_COLUMNS, the file and the position of each row."""
         parquet = [live for live in live_files if live.file.file_format == FileFormat.PARQUET]
         others = [live for live in live_files if live.file.file_format != FileFormat.PARQUET]
         opened = list(self.pool.map(self.open, parquet) if len(parquet) > 1 else map(self.open, parquet))
@@ -135,23 +148,42 @@ class ScanBuilder:
         for live, (object_, physical) in zip(parquet, opened, strict=True):
             items = _items(relation, physical)
             has_deletes = bool(live.own or live.shared)
-            if items is None or (has_deletes and _ROW_NUMBERS & {name.lower() for name in physical.names}):
+            numbered = has_deletes or addressed
+            if items is None or (numbered and _ROW_NUMBERS & {name.lower() for name in physical.names}):
                 others.append(live)
                 continue
             group = groups.setdefault((items, has_deletes), _Group(items))
             group.urls.append(self.files.add(object_))
+            if addressed:
+                group.paths.append(live.file.file_path)
             if has_deletes:
                 group.deleted.append(self.deleted(live))
         parts = [self._group_sql(group, number) for number, group in enumerate(groups.values())]
+        if others and addressed:
+            raise Invalid(
+                f"{relation.name} has files whose rows have no addresses (ORC, or nested columns that were changed): "
+                "compact it with `strandline table compact`, or change its rows with a Spark job",
+                subject=relation.name,
+            )
         if others:
             name = f"strandline_rows_{self.files.token}_{len(self.files)}"
             parts.append(registered_sql(relation, self.session.register(name, self.read(others))))
-        return " UNION ALL ".join(parts) or empty_relation_sql(relation.schema)
+        return " UNION ALL ".join(parts) or (addressed_relation_sql if addressed else empty_relation_sql)(
+            relation.schema
+        )
 
     def _group_sql(self, group: _Group, number: int) -> str:
         urls = ", ".join(map(quote_text, group.urls))
         scan = f"read_parquet([{urls}], can_have_nan = true, hive_partitioning = false)"
-        select = f"SELECT {', '.join(group.items)} FROM {scan}"  # noqa: S608
+        items = group.items
+        if group.paths:
+            paths = ", ".join(map(quote_text, group.paths))
+            items = (
+                *items,
+                f"[{paths}][CAST(file_index AS BIGINT) + 1] AS {FILE}",
+                f"CAST(file_row_number AS BIGINT) AS {ROW}",
+            )
+        select = f"SELECT {', '.join(items)} FROM {scan}"  # noqa: S608
         if not group.deleted:
             return select
         rows = pa.table(

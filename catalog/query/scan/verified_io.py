@@ -20,7 +20,8 @@ from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.core.errors import NotFound, Unverified
-from catalog.iceberg import ManifestReader, ObjectStore
+from catalog.iceberg import ManifestReader
+from catalog.query.scan.object_ranges import ObjectRanges
 from catalog.timeline import Attestation, Attestations, Leaf, ObjectDigest, Timeline
 
 MAX_LEAVES_OF_CLONE = 10_000
@@ -53,7 +54,7 @@ class VerifiedIO(FileIO):
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ObjectRanges,
         timeline: Timeline,
         attestations: Attestations,
         table: str,
@@ -75,7 +76,9 @@ class VerifiedIO(FileIO):
         digest = next((entry for entry in entries if entry.path == path), None)
         if digest is None:
             raise Unverified(
-                f"{path} is not among the objects that commit {index} of {self._table} wrote", subject=path
+                f"{path} is not among the objects that commit {index} of {self._table} wrote. If rows of the table "
+                "were erased, it may stand for one: `strandline timeline verify --deep` decides",
+                subject=path,
             )
         self._expected[path] = (index, digest)
 

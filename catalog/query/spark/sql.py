@@ -19,7 +19,8 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from catalog.core.errors import Invalid
-from catalog.query.plan.planning import Plan, View
+from catalog.query.plan.planning import Plan
+from catalog.query.plan.relation_names import View
 from catalog.query.run.engine import Parameters, parameters_by_name, quote_identifier
 from catalog.query.spark.nodes import NotEquivalent
 from catalog.query.spark.relations import SparkRelation, spark_relation

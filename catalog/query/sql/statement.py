@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +25,15 @@ from catalog.core.point_in_time import Moment, PointInTime, parse_point_in_time,
 from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.limits import check_bytes, check_tokens, check_tree, refuse_recursion
 from catalog.query.sql.search_operators import SearchOperator, folded, operators
+from catalog.query.sql.system_refs import (
+    INFORMATION_SCHEMA,
+    INFORMATION_TABLES,
+    SYSTEM_FUNCTIONS,
+    SystemRef,
+    functions,
+    only_arguments,
+    rewrite,
+)
 
 # sqlglot logs a warning for a statement that it does not know; here that is an error with its own message.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -41,10 +51,18 @@ _VOLATILE = frozenset(
         "today", "transaction_timestamp", "uuid", "uuidv4", "uuidv7",
     }
 )  # fmt: skip
-_EXPLAIN_ROUTE = re.compile(r"\s*EXPLAIN\s+ROUTE\s+", re.IGNORECASE)
+_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?:(?P<kind>ROUTE|ANALYZE)\s+)?", re.IGNORECASE)
 _TIME_WORDS = frozenset({"SYSTEM_TIME", "TIMESTAMP"})
 _VERSION_WORDS = _TIME_WORDS | {"SYSTEM_VERSION", "VERSION"}
 _ZONE = re.compile(r"([Zz]|[+-][0-9]{2}:[0-9]{2})$")
+
+
+class ExplainKind(StrEnum):
+    """What an EXPLAIN shows: where the query would run; also the engine's plan; or what happened when it ran."""
+
+    ROUTE = "route"
+    PLAN = "plan"
+    ANALYZE = "analyze"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +90,19 @@ class Statement:
     refs: tuple[TableRef, ...]
     normalised: str
     volatile: bool
-    explain: bool = False
+    explain: ExplainKind | None = None
     searches: tuple[SearchOperator, ...] = ()
     qualifiers: tuple[tuple[int, int, str], ...] = ()
     """The spans of `database.` in `database.table.column`, to be removed: the engine's tables have no database."""
+    system: tuple[SystemRef, ...] = ()
+    """The references to rows of the lake itself, such as `history('t')`."""
+    arguments: frozenset[str] = frozenset()
+    """The parameters that only such references name: the engine does not get them."""
 
 
 def parse(sql: str) -> Statement:
-    """Parses one query, or `EXPLAIN ROUTE` of one. Invalid, with line and column, for anything else.
+    """Parses one query, an EXPLAIN of one, or a statement that shows the lake. Invalid, with line and
+    column, for anything else.
 
     Caches short texts: a query with parameters is often sent again.
     """
@@ -88,7 +111,7 @@ def parse(sql: str) -> Statement:
 
 def _parse(sql: str) -> Statement:
     check_bytes(sql)
-    explain = _EXPLAIN_ROUTE.match(sql)
+    explain = _EXPLAIN.match(sql)
     if explain:
         sql = " " * explain.end() + sql[explain.end() :]  # spaces, so that positions stay those of the whole text
     tokens = _tokens(sql)
@@ -98,19 +121,37 @@ def _parse(sql: str) -> Statement:
     if not tokens:
         raise Invalid("the query is empty: write a SELECT")
     check_tokens(tokens)
+    written = sql
+    if (rewritten := rewrite(sql, tokens)) is not None:
+        sql = rewritten
+        tokens = _tokens(sql)
     versions, text = _blank_versions(tokens, sql)
     tree = _parse_query(text)
-    refs = tuple(sorted(_refs(tree, versions), key=lambda ref: ref.start))
-    unused = versions.keys() - {ref.end for ref in refs}
+    named = sorted(_refs(tree, versions), key=lambda ref: ref.start)
+    refs = tuple(ref for ref in named if ref.database != INFORMATION_SCHEMA)
+    system = (*_calls(tokens, tree), *map(_information_schema, (ref for ref in named if ref not in refs)))
+    unused = versions.keys() - {ref.end for ref in named}
     if unused:
         raise Invalid(
-            f"AS OF at {_position(sql, min(unused))} does not follow a table name: write FROM <table> AS OF …"
+            f"AS OF at {_position(written, min(unused))} does not follow a table name: write FROM <table> AS OF …"
         )
     normalised = " ".join(_normalised(token) for token in tokens)
     volatile = any(token.text.lower() in _VOLATILE for token in tokens if token.token_type != TokenType.STRING)
     searches = operators(tokens, tree)
-    qualifiers = tuple(_qualifiers(tree, refs))
-    return Statement(text, tree, refs, normalised, volatile, explain is not None, searches, qualifiers)
+    qualifiers = tuple(_qualifiers(tree, named))
+    kind = None if explain is None else ExplainKind((explain["kind"] or "plan").lower())
+    return Statement(
+        text,
+        tree,
+        refs,
+        normalised,
+        volatile or bool(system),
+        kind,
+        searches,
+        qualifiers,
+        system,
+        only_arguments(tokens, system),
+    )
 
 
 _cached_parse = lru_cache(maxsize=256)(_parse)
@@ -139,7 +180,8 @@ def _parse_query(text: str) -> exp.Expr:
     if len(parsed) != 1:
         raise Invalid(f"there are {len(parsed)} statements: send one at a time")
     (tree,) = parsed
-    if not isinstance(tree, exp.Query | exp.Values | exp.Summarize | exp.Pivot):
+    described = isinstance(tree, exp.Describe) and isinstance(tree.this, exp.Query)
+    if not described and not isinstance(tree, exp.Query | exp.Values | exp.Summarize | exp.Pivot):
         word = text.split(maxsplit=1)[0].upper()
         name = word if word.isalpha() else "this"
         raise Invalid(f"{name} is not a query: write a SELECT; queries only read")
@@ -158,7 +200,7 @@ def _refs(tree: exp.Expr, versions: dict[int, PointInTime]) -> Iterator[TableRef
     for node in tree.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier):
             name = _function_name(node.this)
-            if name.lower() not in _ROW_SOURCES:
+            if name.lower() not in _ROW_SOURCES and name.lower() not in SYSTEM_FUNCTIONS:
                 raise Invalid(
                     f"{name}(…) is not allowed in FROM: only tables of the lake can be read, not files",
                     subject=name,
@@ -179,6 +221,27 @@ def _refs(tree: exp.Expr, versions: dict[int, PointInTime]) -> Iterator[TableRef
             bool(node.alias),
             versions.get(end),
         )
+
+
+def _calls(tokens: Sequence[Token], tree: exp.Expr) -> list[SystemRef]:
+    """The calls of the lake's functions. Invalid if one is not an item of FROM: sqlglot decides which are."""
+    calls = list(functions(tokens))
+    sources = [node for node in tree.find_all(exp.Table) if not isinstance(node.this, exp.Identifier)]
+    names = sorted(name for node in sources if (name := _function_name(node.this).lower()) in SYSTEM_FUNCTIONS)
+    if sorted(call.name for call in calls) != names:
+        raise Invalid(f"{', '.join(SYSTEM_FUNCTIONS)} are functions of FROM alone: call them there, and nowhere else")
+    return calls
+
+
+def _information_schema(ref: TableRef) -> SystemRef:
+    if ref.table not in INFORMATION_TABLES:
+        raise Invalid(
+            f"there is no table {ref.written}: {INFORMATION_SCHEMA} has {' and '.join(sorted(INFORMATION_TABLES))}",
+            subject=ref.written,
+        )
+    if ref.as_of is not None:
+        raise Invalid(f"{ref.written} shows the lake as it is now: leave AS OF out")
+    return SystemRef(ref.written, (), ref.start, ref.end, ref.aliased)
 
 
 def _qualifiers(tree: exp.Expr, refs: Sequence[TableRef]) -> Iterator[tuple[int, int, str]]:

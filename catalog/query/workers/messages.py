@@ -36,6 +36,7 @@ class QueryRequest:
     limits: EngineLimits
     correlation_id: str | None
     seen_size: int | None = None
+    addressed: int | None = None
 
     def encode(self) -> bytes:
         """Invalid if a parameter is not a JSON value."""

@@ -91,6 +91,7 @@ class QueryWorkers:
             limits=limits,
             correlation_id=correlation_id(),
             seen_size=seen_size,
+            addressed=options.get("addressed"),
         )
         deadline = time.monotonic() + limits.seconds
         with self._worker(deadline) as worker:

@@ -117,6 +117,7 @@ class Worker:
             caller=request.caller,
             fresh=request.fresh,
             limit_bytes=request.limit_bytes,
+            addressed=request.addressed,
             limits=replace(limits, memory_bytes=min(limits.memory_bytes, self._engine_bytes)),
         )
         if not isinstance(result, Answer):

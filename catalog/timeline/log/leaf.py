@@ -42,10 +42,12 @@ REFERENCE_OPERATIONS = frozenset(
         "schema",  # the current schema changed
         "transaction",  # main moved to the snapshot that a transaction over several tables had staged
         "metadata",  # anything else in the table's metadata: properties, partition spec, expiry
+        "erase",  # rows went from the history's objects: content_root is of its record, see erasure.py
         "vectors",  # a vector table offers a version: for the leaf's fields see vector_events.py
     }
 )
 TRANSACTION = "transaction"
+ERASE = "erase"
 MOVES_OF_MAIN = frozenset({"rollback", "branch", RESET, TRANSACTION})
 """The operations other than snapshots that change the rows of main, when their reference is main."""
 

@@ -13,6 +13,7 @@ from catalog.core.errors import Invalid, Unverified
 from catalog.timeline.log.leaf import (
     ATTESTED_BY_LAKE,
     ATTESTED_BY_WRITER,
+    ERASE,
     MAIN,
     MAX_BYTES,
     REFERENCE_OPERATIONS,
@@ -38,7 +39,7 @@ _COUNTS = ("sequence", "sequenced_ms", "content_count", "changes_count")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OF_REFERENCES = frozenset({"tag", "unref"})
 _OF_ANY_BRANCH = frozenset({"branch", "rollback"})
-_RESTATES_MAIN = frozenset({"create", "rename", "schema", "metadata"})
+_RESTATES_MAIN = frozenset({"create", "rename", "schema", "metadata", ERASE})
 
 
 def parse_shown_leaf(entry: bytes) -> Leaf:
@@ -112,6 +113,8 @@ def _reference_faults(leaf: Leaf) -> Iterator[str]:
         yield f"its operation is {operation}, but its reference is {ref!r:.80}"
     if operation in _RESTATES_MAIN and leaf.snapshot_id != leaf.parent_id:
         yield f"its operation is {operation}, but it moves main from {leaf.parent_id} to {leaf.snapshot_id}"
+    if operation == ERASE and (leaf.content_root is None or not leaf.content_count):
+        yield "it erases, but has no record of what"
     if operation == "drop" and leaf.snapshot_id is not None:
         yield "it drops the table, but has a snapshot"
     adds_or_moves = operation in SNAPSHOT_OPERATIONS or leaf.moves_rows

@@ -15,13 +15,21 @@ from catalog.merkle.note import NoteError, VerifierKey, open_note, sign_note
 from catalog.timeline.log.signer import Signer
 
 FORMAT = "strandline/mark@v1"
+OWNER_DIGITS = 20
+
+
+def owner_of(holder: str) -> str:
+    """Whose watermark it is; empty for that of a job, or of a person that does not use the API."""
+    owner, dash, _ = holder.partition("-")
+    return owner if dash and len(owner) == OWNER_DIGITS else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """The consumer has processed the table's leaves up to and including `sequence`, in `moves` steps.
 
-    `holder` is a token of the run that made the last move; by it a run recognises its own.
+    `holder` is a token of the run that made the last move; by it a run recognises its own. It begins with the owner, if
+    a caller of the API made the first move.
     """
 
     consumer: str
@@ -34,6 +42,10 @@ class Watermark:
     def text(self) -> str:
         lines = [self.consumer, self.table, self.table_uuid, str(self.sequence), str(self.moves), self.holder]
         return "".join(f"{line}\n" for line in (FORMAT, *lines))
+
+    @property
+    def owner(self) -> str:
+        return owner_of(self.holder)
 
     def sign(self, signer: Signer) -> bytes:
         return sign_note(self.text(), [signer])

@@ -68,6 +68,9 @@ class RecomputedChanges:
     count: int
     miscounted: tuple[Miscounted, ...] = ()
     records: bytes = field(default=b"", repr=False)
+    """Of the changes that are shown: 97 bytes each."""
+    shown: int = 0
+    """How many changes are shown: `count` without those that an erasure took away."""
 
 
 class ComputeChanges(Protocol):

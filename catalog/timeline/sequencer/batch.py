@@ -17,7 +17,7 @@ from catalog.timeline.log.leaf import Leaf
 from catalog.timeline.log.signer import Signer
 from catalog.timeline.log.store import Store
 from catalog.timeline.log.table_map import TableChanges, TableMap
-from catalog.timeline.log.watermarks import Watermark
+from catalog.timeline.log.watermarks import Watermark, owner_of
 from catalog.timeline.sequencer.detection import NewLeaves
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class Batch:
             self.puts[store_keys.rows(new.uuid)] = new.rows
         for node_hash, node in new.nodes.items():
             self.puts[store_keys.state_node(node_hash)] = node
+        self.deletes |= {store_keys.state_node(node_hash) for node_hash in new.erased_nodes - new.nodes.keys()}
         if new.uuids is not None:
             self.puts[store_keys.uuids(new.name)] = store_keys.pack_uuids(new.uuids)
 
@@ -158,9 +159,11 @@ class Batch:
         current = Watermark.stored(self._stored(db, key))
         if current is not None and current.table_uuid != uuid:
             current = None  # an earlier table of this name: the consumer starts again
-        if (current.sequence if current else None) != request.expected:
+        owner = owner_of(request.holder)  # the API checks it too, but may not have seen a move that was in the queue
+        taken = current is not None and owner not in ("", current.owner)
+        if taken or (current.sequence if current else None) != request.expected:
             extra = {"consumer": request.consumer, "table": name, "sequence": sequence}
-            log.info("watermark not advanced: it was moved by another run", extra=extra)
+            log.info("watermark not advanced: it was moved by another run, or is another caller's", extra=extra)
             return
         moves = 1 if current is None else current.moves + 1
         watermark = Watermark(request.consumer, name, uuid, sequence, moves, request.holder)

@@ -18,10 +18,12 @@ from catalog.core.aws_errors import translate_errors
 from catalog.core.errors import Conflict, LakeError, NotFound
 from catalog.iceberg import TRANSACTION_PREFIX
 from catalog.timeline.log import store_keys
-from catalog.timeline.log.leaf import Leaf
+from catalog.timeline.log.erasure import ERASURE_PROPERTY
+from catalog.timeline.log.leaf import ERASE, Leaf
 from catalog.timeline.log.leaf_rules import check_leaf
 from catalog.timeline.log.store import Store
 from catalog.timeline.sequencer.attestation import Attestations, ComputeChanges
+from catalog.timeline.sequencer.erasure_records import ErasureRecords
 from catalog.timeline.sequencer.ordering import arrange, link_transaction
 from catalog.timeline.sequencer.row_state import ComputeState
 from catalog.timeline.sequencer.table_events import drop_event, table_events
@@ -49,6 +51,8 @@ class NewLeaves:
     """The state of main's rows after the leaves, to be stored; None: none of them states it."""
     nodes: Mapping[bytes, bytes] = field(default_factory=dict)
     """The new nodes of the table's state map, by hash."""
+    erased_nodes: frozenset[bytes] = frozenset()
+    """Nodes of its state maps that have an erased key, to be deleted."""
 
 
 @dataclass(frozen=True)
@@ -290,9 +294,27 @@ class Detection:
                 states = [each.rows for each in built[position - at] if each.rows is not None]
                 rows = next((state.stored for state in reversed(states) if state.stored), None)
                 nodes = {hash_: node for state in states for hash_, node in state.nodes.items()}
-                ordered.append(NewLeaves(inspection.name, inspection.uuid, tuple(part), state, uuids, rows, nodes))
+                erased = (
+                    self._erased_nodes(inspection) if any(leaf.operation == ERASE for leaf in part) else frozenset()
+                )
+                ordered.append(
+                    NewLeaves(inspection.name, inspection.uuid, tuple(part), state, uuids, rows, nodes, erased)
+                )
             at += len(segments)
         return ordered
+
+    def _erased_nodes(self, inspection: _Inspection) -> frozenset[bytes]:
+        """The pages of the table's past state maps that have the key of an erased row: they would confirm a guess."""
+        uuid, erasure = inspection.uuid, inspection.table.metadata.properties[ERASURE_PROPERTY]
+        keys = ErasureRecords(self.attestations.s3, self.attestations.bucket).key_digests(uuid, erasure)
+        if not keys or self.compute_state is None:
+            return frozenset()
+        roots = dict[str, None]()
+        for _, index in self.database.scan(store_keys.table(uuid), store_keys.after(store_keys.table(uuid)[:-8])):
+            leaf = Leaf.decode(self.database.get(store_keys.leaf(store_keys.unpack(index)[0])) or b"")
+            if leaf.state_root is not None:
+                roots[leaf.state_root] = None
+        return self.compute_state.pages_with(list(roots), keys, lambda hashes: _state_nodes(self.database, hashes))
 
     def _inspect_vector_table(self, name: str) -> list[NewLeaves]:
         """A vector table's new leaves. Without its head object it was dropped."""

@@ -5,6 +5,7 @@ The sequencer stores it without knowing its form: catalog.changes computes it, w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -52,6 +53,16 @@ class ComputeState(Protocol):
         read_nodes: ReadNodes,
         /,
     ) -> RowState: ...
+
+    def pages_with(
+        self, state_roots: Sequence[str], keys: Sequence[bytes], read_nodes: ReadNodes, /
+    ) -> frozenset[bytes]:
+        """The addresses of the state maps' pages that have one of the keys (key digests)."""
+        ...
+
+    def digest_with(self, stored: bytes, rows: Sequence[bytes], /) -> str | None:
+        """The digest of a stored state's rows and of these (row digests); None if it is not known."""
+        ...
 
     def forget(self, stored: bytes | None, /) -> bytes | None:
         """What to compute the next state from, if the one before is not to be believed."""

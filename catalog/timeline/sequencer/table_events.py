@@ -17,7 +17,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from catalog.core.errors import Invalid
 from catalog.iceberg import TRANSACTION_PREFIX
-from catalog.timeline.log.leaf import MAIN, RESET, TRANSACTION, is_like_main
+from catalog.timeline.log.erasure import ERASURE_PROPERTY, is_erasure_id
+from catalog.timeline.log.leaf import ERASE, MAIN, RESET, TRANSACTION, is_like_main
 from catalog.timeline.sequencer.snapshot_history import SnapshotHistory
 from catalog.timeline.sequencer.table_state import MetadataFile, References, TableEvent, TableState, TransactionCommit
 
@@ -75,6 +76,8 @@ class _EventBuilder:
         self._log = self._before.log
         self._schema = self._before.schema_sha256
         self._current_schema = file.schemas[metadata.current_schema_id]
+        erasure = metadata.properties.get(ERASURE_PROPERTY)
+        self._erasure = erasure if is_erasure_id(erasure) else self._before.erasure
         self._history = SnapshotHistory(metadata, file, sequenced)
 
     def add_creation_or_rename(self) -> None:
@@ -125,6 +128,8 @@ class _EventBuilder:
     def add_schema_or_metadata_change(self) -> None:
         if self._current_schema != self._schema:
             self._add_table_event("schema", self._current_schema, self._metadata.last_updated_ms)
+        if self._erasure not in (None, self._before.erasure):
+            self._add_table_event(ERASE, self._current_schema, self._metadata.last_updated_ms)
         if not self.events and self._file.location != self._before.metadata_location:
             self._add_table_event("metadata", self._current_schema, self._metadata.last_updated_ms)
 
@@ -145,6 +150,7 @@ class _EventBuilder:
             metadata_location=self._file.location,
             metadata_sha256=self._file.sha256,
             dropped=False,
+            erasure=self._before.erasure if held else self._erasure,
             held=held,
         )
 

@@ -5,6 +5,7 @@ Writes only attestations.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +18,17 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.core.errors import Invalid
+from catalog.core.errors import Invalid, NotFound, Unverified
 from catalog.iceberg import ROWS_DIGEST
 from catalog.merkle.prefix_map import ReadNodes
-from catalog.timeline.log.leaf import ATTESTED_BY_LAKE, MAIN, MOVES_OF_MAIN, Leaf
+from catalog.timeline.log.erasure import ERASURE_PROPERTY
+from catalog.timeline.log.leaf import ATTESTED_BY_LAKE, ERASE, MAIN, MOVES_OF_MAIN, Leaf
 from catalog.timeline.sequencer.attestation import Attestations, ChangesDigest, ComputeChanges
+from catalog.timeline.sequencer.erasure_records import ErasureRecords
 from catalog.timeline.sequencer.row_state import NOT_COMPUTED, ComputeState, RowState
 from catalog.timeline.sequencer.table_state import MetadataFile, TableEvent
+
+logger = logging.getLogger(__name__)
 
 AT_ONCE = 8
 """Events whose changes are computed side by side, and held in memory until the rows after them are known."""
@@ -75,10 +80,25 @@ class LeafBuilder:
         leaf = build_leaf(self.name, self.uuid, self.file.sha256, 0, event)
         if event.snapshot is not None:
             return self._with_attestation(leaf, event, event.snapshot)
+        if event.operation == ERASE:
+            return self._with_erasure(leaf), None
         changes = self._changes_of_move(event)
         if changes is not None:
             leaf = replace(leaf, changes_root=changes.root, changes_count=changes.count, attested=ATTESTED_BY_LAKE)
         return leaf, changes
+
+    def _with_erasure(self, leaf: Leaf) -> Leaf:
+        """The leaf with the root of the erasure's record. Without a valid record nothing is erased: a `metadata` leaf.
+
+        That the record tells the truth is for deep verification, which the eraser runs before it deletes anything.
+        """
+        records = ErasureRecords(self.attestations.s3, self.attestations.bucket)
+        try:
+            erasure = records.load(self.uuid, self.table.metadata.properties[ERASURE_PROPERTY])
+        except (NotFound, Unverified) as error:
+            logger.warning("an erasure has no valid record", extra={"table": self.name, "error": error.message})
+            return replace(leaf, operation="metadata")
+        return replace(leaf, content_root=erasure.content_root, content_count=erasure.content_count)
 
     def _rows_after(
         self, leaf: Leaf, changes: ChangesDigest | None, stored: bytes | None, new_nodes: dict[bytes, bytes]

@@ -54,6 +54,8 @@ class TableState:
     metadata_location: str | None = None
     metadata_sha256: str | None = None
     dropped: bool = False
+    erasure: str | None = None
+    """The last erasure that the table's metadata named."""
     held: bool = False
     """The metadata has further events, held back until a transaction has committed to all of its tables."""
 

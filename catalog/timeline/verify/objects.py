@@ -23,7 +23,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Protocol
 
 from pyiceberg.catalog import Catalog
@@ -34,14 +33,17 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.core.aws_errors import translate_errors
 from catalog.core.errors import LakeError, NotFound, Unverified
 from catalog.timeline.log import store_keys
-from catalog.timeline.log.leaf import RESET, TRANSACTION, Leaf
+from catalog.timeline.log.leaf import ERASE, Leaf
 from catalog.timeline.log.store import Store
 from catalog.timeline.sequencer.attestation import Attestation, Attestations, RecomputedChanges, attestation_key
+from catalog.timeline.sequencer.erasure_records import ErasureRecords
 from catalog.timeline.sequencer.row_state import ComputeState
 from catalog.timeline.sequencer.table_state import MetadataFile, TableState
 from catalog.timeline.sequencer.vector_events import VectorObjects, is_vector_table
+from catalog.timeline.verify.erasures import Erased, Erasures
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
 from catalog.timeline.verify.indexes import row_name
+from catalog.timeline.verify.leaf_facts import is_attestation_of, is_hidden_reset
 from catalog.timeline.verify.row_states import RowStates
 from catalog.timeline.verify.table_walk import Commit, TableWalk
 from catalog.timeline.verify.vectors import verify_vectors
@@ -50,10 +52,20 @@ MAX_CACHED_ATTESTATIONS = 256
 
 
 class Recount(Protocol):
-    """Recomputes a commit's row changes from its files; None if that is not possible. `root`: the attested one."""
+    """Recomputes a commit's row changes from its files; None if that is not possible. `root`: the attested one.
+
+    `erased`: position -> leaf hash of the changes that an erasure took away.
+    """
 
     def __call__(
-        self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, root: str, /
+        self,
+        table: Table,
+        since: Snapshot | None,
+        until: Snapshot,
+        schema_id: int,
+        root: str,
+        erased: Mapping[int, bytes],
+        /,
     ) -> RecomputedChanges | None: ...
 
 
@@ -77,6 +89,9 @@ class ObjectVerification:
     recount: Recount | None = None
     recount_rows: RecountRows | None = None
     compute_state: ComputeState | None = None
+    only: str | None = None
+    """The one table to verify; None: all."""
+    erased: list[Erased] = field(default_factory=list)
     objects: int = 0
     changes: int = 0
     rewrites: int = 0
@@ -101,28 +116,48 @@ class ObjectVerification:
             last = self._leaf_at(store_keys.table(uuid, state.sequence - 1))
             if state.dropped or state.metadata_location is None or last is None or last[0] < self.start:
                 continue
+            if self.only not in (None, state.name):
+                continue
             if is_vector_table(state.name):
                 objects = VectorObjects(self.attestations.s3, self.attestations.bucket)
                 verify_vectors(self, objects, state, list(self._chain(uuid)))
                 continue
-            walk = TableWalk(self, uuid, io)
+            erasures = self._erasures(uuid)
+            walk = TableWalk(self, uuid, io, erasures)
             with BoundedPool(self.workers) as pool:  # one per table: each table is finished before the next begins
                 walk.table(last, state.metadata_location, pool, held=state.held)
             if walk.metadata is not None and not walk.wrong and not walk.missing:
                 location = state.metadata_location
-                self._recount(uuid, Table(tuple(state.name.split(".")), walk.metadata, location, io, self.catalog))
+                table = Table(tuple(state.name.split(".")), walk.metadata, location, io, self.catalog)
+                verified = self._recount(uuid, table, erasures)
+                for fault in walk.unshown(verified):
+                    self.faults.add(fault)
             self.statistics += len(walk.compared)
             self.uncompared += len(walk.uncompared)
-            for fault in self._walk_again(walk, uuid, state, io) if walk.missing else walk.wrong:
+            for fault in self._walk_again(walk, uuid, state, io, erasures) if walk.missing else walk.wrong:
                 self.faults.add(fault)
             for fault in walk.false if not walk.wrong else ():  # of a damaged file, every statement is false
                 self.faults.add(fault)
             self._commit.cache_clear()
 
-    def _recount(self, uuid: str, table: Table) -> None:
+    def _erasures(self, uuid: str) -> Erasures:
+        """What the table's `erase` leaves permit. Every leaf of the table is read, only if there is one."""
+        chain = list(self._chain(uuid))
+        if all(leaf.operation != ERASE for _, leaf in chain):
+            return Erasures()
+        records = ErasureRecords(self.attestations.s3, self.attestations.bucket)
+        stored = [(records.location(uuid, each.id), each) for each in records.list(uuid)]
+        erasures = Erasures.load(chain, stored)
+        for fault in erasures.faults:
+            self.faults.add(fault)
+        self.erased += erasures.erased
+        return erasures
+
+    def _recount(self, uuid: str, table: Table, erasures: Erasures) -> set[int]:
         """Recomputes every changes_root, rows_digest and state of the table whose two snapshots have not expired.
 
-        Call it only if all objects are as committed: a damaged one would be reported twice.
+        Returns the indexes of the leaves whose changes or state were found right. Call it only if all objects are as
+        committed: a damaged one would be reported twice.
         """
         schemas = MetadataFile.read(table.metadata_location, table.io).schemas
         schema_ids = {digest: schema_id for schema_id, digest in schemas.items()}
@@ -131,25 +166,35 @@ class ObjectVerification:
         states = None
         if self.compute_state is not None:
             stored = self.compute_state.forget(self.db.get(store_keys.rows(uuid)))
-            states = RowStates(table, self.compute_state, stored)
-        last = None
+            states = RowStates(table, self.compute_state, stored, erasures.rows)
+        last, verified = None, set[int]()
         for index, leaf in self._chain(uuid):
             if not self.start <= index < self.size or not (leaf.states_rows or leaf.changes_root or leaf.rows_digest):
                 continue
             if leaf.moves_rows and is_hidden_reset(leaf, by_id, stated):
                 what = f"main moved from {leaf.parent_id}, which is no ancestor of its snapshot: it should be a reset"
                 self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
-            recounted = self._recount_leaf(table, by_id, schema_ids, index, leaf)
+            recounted = self._recount_leaf(table, by_id, schema_ids, index, leaf, erasures)
+            if recounted is not None and (recounted.root, recounted.count) == (leaf.changes_root, leaf.changes_count):
+                verified.add(index)
             if states is not None and leaf.states_rows:
                 self._check_state(states, by_id, schema_ids, index, leaf, recounted)
                 last = (index, leaf)
+                verified |= {index} if leaf.is_snapshot and leaf.sequence in states.verified else set()
         if states is not None and last is not None:
             self._add_state_fault(*last, states.finish())
             self.states += states.states
             self.uncounted += states.uncounted
+        return verified
 
     def _recount_leaf(
-        self, table: Table, by_id: Mapping[int, Snapshot], schema_ids: Mapping[str, int], index: int, leaf: Leaf
+        self,
+        table: Table,
+        by_id: Mapping[int, Snapshot],
+        schema_ids: Mapping[str, int],
+        index: int,
+        leaf: Leaf,
+        erasures: Erasures,
     ) -> RecomputedChanges | None:
         """Recomputes a leaf's changes, and the rows of a rewrite; None if it has none, or that is not possible."""
         if not (leaf.moves_rows or leaf.changes_root or leaf.rows_digest):
@@ -159,8 +204,11 @@ class ObjectVerification:
         if until is None or schema_id is None or leaf.parent_id not in {None, *by_id}:
             return None
         since = None if leaf.parent_id is None else by_id[leaf.parent_id]
-        recounted = self._recount_changes(table, since, until, schema_id, index, leaf)
+        recounted = self._recount_changes(table, since, until, schema_id, index, leaf, erasures.changes(leaf.sequence))
         if since is not None and leaf.rows_digest is not None:
+            if recounted is not None and recounted.count == 0 and erasures.erased:
+                # Without a change, the files before and after have the same rows; erased ones are in neither.
+                return recounted
             self._recount_rows(table, since, until, schema_id, index, leaf)
         return recounted
 
@@ -185,14 +233,23 @@ class ObjectVerification:
             self.faults.add(Commit(index, leaf, {}, None).fault(row_name(store_keys.leaf(index)), what))
 
     def _recount_changes(
-        self, table: Table, since: Snapshot | None, until: Snapshot, schema_id: int, index: int, leaf: Leaf
+        self,
+        table: Table,
+        since: Snapshot | None,
+        until: Snapshot,
+        schema_id: int,
+        index: int,
+        leaf: Leaf,
+        erased: Mapping[int, bytes],
     ) -> RecomputedChanges | None:
         if leaf.changes_root is None:
             self.uncounted += leaf.moves_rows
             return None
         with translate_errors(leaf.table):
             recounted = (
-                None if self.recount is None else self.recount(table, since, until, schema_id, leaf.changes_root)
+                None
+                if self.recount is None
+                else self.recount(table, since, until, schema_id, leaf.changes_root, erased)
             )
         if recounted is None:
             self.uncounted += 1
@@ -227,7 +284,9 @@ class ObjectVerification:
             name = f"s3://{self.attestations.bucket}/{attestation_key(leaf.table_uuid, leaf.snapshot_id)}"
         self.faults.add(Commit(index, leaf, {}, None).fault(name, what))
 
-    def _walk_again(self, walk: TableWalk, uuid: str, state: TableState, io: FileIO) -> Sequence[Fault]:
+    def _walk_again(
+        self, walk: TableWalk, uuid: str, state: TableState, io: FileIO, erasures: Erasures
+    ) -> Sequence[Fault]:
         """The faults of a walk with missing objects. If the table has changed since, walks its new metadata."""
         try:
             with translate_errors(state.name):
@@ -240,7 +299,7 @@ class ObjectVerification:
             return [*walk.wrong, *walk.missing]
         if table.metadata_location == state.metadata_location or str(table.metadata.table_uuid) != uuid:
             return [*walk.wrong, *walk.missing]
-        second = TableWalk(self, uuid, io)
+        second = TableWalk(self, uuid, io, erasures)
         with BoundedPool(self.workers) as pool:
             second.snapshots(table.metadata, pool)
         return [*dict.fromkeys([*walk.wrong, *second.wrong, *second.missing])]
@@ -306,50 +365,3 @@ class ObjectVerification:
             return None if data is None else (index, Leaf.decode(data))
         except Unverified:  # TreeVerification reports it
             return None
-
-
-def is_hidden_reset(
-    leaf: Leaf, snapshots: Mapping[int, Snapshot], stated: Mapping[int | None, int | None] = MappingProxyType({})
-) -> bool:
-    """Whether the leaf moves main to a snapshot that does not follow where main was, and does not say so.
-
-    False if an expired snapshot leaves it open. When a snapshot expires, the one after it may lose the name of its
-    parent; for a move over several snapshots, `stated`, the parents by their own leaves, stands in.
-    """
-    if leaf.parent_id is None or leaf.snapshot_id is None or leaf.operation in ("rollback", RESET, TRANSACTION):
-        return False
-    if leaf.parent_id not in snapshots:
-        return False
-    at: int | None = leaf.snapshot_id
-    while at is not None and at != leaf.parent_id:
-        if at not in snapshots:
-            return False
-        parent = snapshots[at].parent_snapshot_id
-        if leaf.is_snapshot:
-            at = parent
-            break  # an ordinary commit: its parent itself is where main was
-        at = stated.get(at) if parent is None else parent
-    return at != leaf.parent_id
-
-
-def is_attestation_of(leaf: Leaf, attestation: Attestation) -> bool:
-    """Whether it is of the leaf's commit, with the same objects, byte for byte. The changes are the leaf's own: what an
-    attestation states of them is its writer's word."""
-    return _stated(leaf) == (
-        attestation.table_uuid,
-        attestation.snapshot_id,
-        attestation.manifest_list.sha256,
-        attestation.content_root,
-        len(attestation.entries),
-    )
-
-
-def _stated(leaf: Leaf) -> tuple[str, int | None, str | None, str | None, int]:
-    """What a leaf states about its commit's attestation."""
-    return (
-        leaf.table_uuid,
-        leaf.snapshot_id,
-        leaf.manifest_list_sha256,
-        leaf.content_root,
-        leaf.content_count,
-    )

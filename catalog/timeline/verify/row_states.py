@@ -6,7 +6,7 @@ from all rows again. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
@@ -26,6 +26,10 @@ class RowStates:
     compute: ComputeState
     initial: bytes | None
     """The stored state, without the rows."""
+    erased_rows: Callable[[int], Sequence[bytes]] = lambda sequence: ()
+    """The digests of the rows after a leaf, by its sequence, that an erasure took away."""
+    verified: set[int] = field(default_factory=set)
+    """The sequences of the leaves whose state_digest is that of the rows."""
     states: int = 0
     uncounted: int = 0
     _stored: bytes | None = field(init=False)
@@ -39,14 +43,16 @@ class RowStates:
         self, leaf: Leaf, until: Snapshot | None, schema_id: int | None, recounted: RecomputedChanges | None
     ) -> str | None:
         """`recounted`: the changes of a leaf that moves rows, computed from the files."""
-        changes = None if recounted is None else ChangesDigest(recounted.root, recounted.count, recounted.records)
+        changes = None if recounted is None else ChangesDigest(recounted.root, recounted.shown, recounted.records)
         state = self._computed(leaf, until, schema_id, self._stored, changes)
         self._stored, self._last = state.stored, (leaf, until, schema_id)
         self.states += leaf.state_digest is not None and state.digest is not None
         self.uncounted += leaf.state_digest is not None and state.digest is None
-        difference = _difference(leaf, state)
+        difference = self._difference(leaf, state)
         if difference is not None:
             self._last = None
+        elif leaf.state_digest is not None and state.digest is not None:
+            self.verified.add(leaf.sequence)
         return difference
 
     def skip(self) -> None:
@@ -58,7 +64,20 @@ class RowStates:
         if self._last is None or self._last[1] is None:
             return None
         leaf, until, schema_id = self._last
-        return _difference(leaf, self._computed(leaf, until, schema_id, self.initial, None))
+        return self._difference(leaf, self._computed(leaf, until, schema_id, self.initial, None))
+
+    def _difference(self, leaf: Leaf, state: RowState) -> str | None:
+        """What the leaf states and the rows do not give. Rows that were erased count with the digests in the record.
+
+        A state root with an erased row is not compared: the record does not say where the row was in the map.
+        """
+        erased = self.erased_rows(leaf.sequence)
+        if not erased:
+            return _difference(leaf, state)
+        digest = self.compute.digest_with(state.stored, erased)
+        if leaf.state_digest and digest and leaf.state_digest != digest:
+            return "its state_digest is not that of the table's rows and of those that were erased"
+        return None
 
     def _computed(
         self,

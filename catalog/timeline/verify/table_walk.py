@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -20,6 +20,7 @@ from catalog.core.errors import LakeError, NotFound
 from catalog.timeline.log.leaf import Leaf
 from catalog.timeline.sequencer.attestation import DIGEST_CHUNK_BYTES, ObjectDigest
 from catalog.timeline.sequencer.bytes_file import BytesFile, BytesFileIO
+from catalog.timeline.verify.erasures import Erasures
 from catalog.timeline.verify.faults import BoundedPool, Fault
 from catalog.timeline.verify.statistics import NotComparable, Statistics, false_statements
 
@@ -59,7 +60,7 @@ class TableWalk:
     `false`: statistics in manifests that the rows contradict. The objects are then as committed: the commit lied.
     """
 
-    def __init__(self, verification: Verification, uuid: str, io: FileIO) -> None:
+    def __init__(self, verification: Verification, uuid: str, io: FileIO, erasures: Erasures | None = None) -> None:
         self.wrong = list[Fault]()
         self.missing = list[Fault]()
         self.false = list[Fault]()
@@ -69,6 +70,10 @@ class TableWalk:
         self._verification = verification
         self._uuid = uuid
         self._io = io
+        self._erasures = Erasures() if erasures is None else erasures
+        self._replaced = dict[
+            int, tuple[Commit, int]
+        ]()  # commits with a replaced manifest list, and the erasure's index
         self._visited = set[int]()  # hashes of paths: a file that many snapshots refer to is read once
 
     def table(self, last: tuple[int, Leaf], location: str, pool: BoundedPool, *, held: bool = False) -> None:
@@ -107,7 +112,7 @@ class TableWalk:
     def _snapshot(self, snapshot: Snapshot, commit: Commit, pool: BoundedPool) -> None:
         path = snapshot.manifest_list
         data = self._read(path, commit)
-        sound = data is not None and sha256(data).hexdigest() == commit.leaf.manifest_list_sha256
+        sound = data is not None and self._is_manifest_list_of(path, commit, data)
         if data is not None and not sound:
             self.wrong.append(commit.fault(path, "its bytes are not those that were committed"))
         manifests = _parsed(lambda: list(read_manifest_list(BytesFile(path, data or b""))))
@@ -119,6 +124,32 @@ class TableWalk:
             added_by = self._commit_that_added(manifest.added_snapshot_id, path)
             if added_by is not None and added_by.index >= self._verification.start and self._first_visit(path):
                 self._manifest(manifest, added_by, pool)
+
+    def unshown(self, verified: Collection[int]) -> Iterator[Fault]:
+        """Faults of snapshots whose objects an erasure replaced, if nothing shows that their other rows are the same.
+
+        A replaced object is reached only through a replaced manifest list: any other list names what was attested.
+        `verified`: the indexes of the leaves whose changes or rows were computed from the objects and are as stated.
+        """
+        for commit, erasure in self._replaced.values():
+            if commit.index not in verified:
+                what = (
+                    f"its objects were replaced by the erasure of leaf {erasure}, and neither its changes nor its rows "
+                    "could be computed: they may be others than were committed"
+                )
+                yield commit.fault(commit.manifest_list.path if commit.manifest_list else commit.leaf.table, what)
+
+    def _is_manifest_list_of(self, path: str, commit: Commit, data: bytes) -> bool:
+        digest, replacement = sha256(data).hexdigest(), self._erasures.replacement(path)
+        if replacement is None:
+            return digest == commit.leaf.manifest_list_sha256
+        self._replaced[commit.index] = (commit, replacement.index)
+        return (replacement.sha256, replacement.new_sha256) == (commit.leaf.manifest_list_sha256, digest)
+
+    def _attested_path(self, path: str) -> str:
+        """The path under which the object was attested: that of the object in whose place it stands."""
+        replacement = self._erasures.replacement(path)
+        return path if replacement is None else replacement.path
 
     def _manifest(self, manifest: ManifestFile, added_by: Commit, pool: BoundedPool) -> None:
         data = self._read_verified(manifest.manifest_path, added_by)
@@ -138,7 +169,7 @@ class TableWalk:
 
     def _verify_attested(self, commit: Commit, pool: BoundedPool) -> None:
         for path in commit.entries:
-            if self._first_visit(path):
+            if not self._erasures.is_gone(path) and self._first_visit(path):
                 pool.submit(self._verify_file, path, commit)
 
     def _commit_of(self, snapshot_id: int) -> Commit | None:
@@ -157,7 +188,7 @@ class TableWalk:
             if isinstance(commit, Fault):
                 self.wrong.append(commit)
                 return None
-            if path in commit.entries:
+            if self._attested_path(path) in commit.entries:
                 return commit
             without_path = without_path or commit
         if without_path is not None:
@@ -208,9 +239,21 @@ class TableWalk:
         return data if self._is_as_committed(path, commit, len(data), sha256(data).hexdigest()) else None
 
     def _is_as_committed(self, path: str, commit: Commit, length: int, digest: str) -> bool:
-        entry = commit.entries[path]
-        if (length, digest) == (entry.length, entry.sha256):
+        entry, expected = commit.entries[self._attested_path(path)], None
+        if (replacement := self._erasures.replacement(path)) is not None:
+            if (replacement.length, replacement.sha256) != (entry.length, entry.sha256):
+                what = (
+                    f"it stands for {entry.path}, but the erasure of leaf {replacement.index} replaced another object"
+                )
+                self.wrong.append(commit.fault(path, what))
+                return False
+            expected = (replacement.new_length, replacement.new_sha256)
+        if (length, digest) == (expected or (entry.length, entry.sha256)):
             return True
+        if replacement is not None:
+            what = f"its bytes are not those that the erasure of leaf {replacement.index} put there"
+            self.wrong.append(commit.fault(path, what))
+            return False
         what = "its bytes are not those that were committed"
         if length != entry.length:
             what = f"it has {length} bytes, but {entry.length} were committed"

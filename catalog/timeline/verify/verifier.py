@@ -36,6 +36,7 @@ from catalog.timeline.log.store import Store
 from catalog.timeline.reader.sources import StoredSource
 from catalog.timeline.sequencer.attestation import Attestations
 from catalog.timeline.sequencer.row_state import ComputeState
+from catalog.timeline.verify.erasures import Erased
 from catalog.timeline.verify.faults import BoundedPool, Fault, FaultCollector
 from catalog.timeline.verify.indexes import row_name
 from catalog.timeline.verify.objects import ObjectVerification, Recount, RecountRows
@@ -76,6 +77,8 @@ class Report:
     """Data files with which that was not possible: of another format than Parquet, or without field ids."""
     uncovered: int
     """Objects that a snapshot refers to and no leaf attests: there is nothing to compare them with."""
+    erased: tuple[Erased, ...]
+    """Erasures of rows: what they took away is not shown, and everything else is as it was committed."""
     fault_count: int
     faults: tuple[Fault, ...]
 
@@ -115,12 +118,12 @@ class Verifier:
     policy: Policy | None = None
     _faults: FaultCollector = field(default_factory=FaultCollector)
 
-    def verify(self, *, deep: bool = False, since: bytes | None = None) -> Report:
+    def verify(self, *, deep: bool = False, since: bytes | None = None, table: str | None = None) -> Report:
         """Verifies the tree, every checkpoint, every index and the published copy; with `deep`, every object, too.
 
         `since` is a signed checkpoint that was verified before (Report.note). Then only newer leaves are read, and a
         few tiles to prove that the tree still begins with the older ones: O(log n) reads if nothing is new. Damage to
-        older data is found only by a run without `since`.
+        older data is found only by a run without `since`. `table`: the one whose objects are verified; None: all.
         """
         self._faults = FaultCollector()
         with translate_errors("the published timeline"):
@@ -142,6 +145,7 @@ class Verifier:
             self.recount,
             self.recount_rows,
             self.compute_state,
+            table,
         )
         with BoundedPool(self.workers) as pool:
             copy = PublishedCopy(PublishedTiles(self.s3, self.bucket), published.size, pool, self._faults)
@@ -167,9 +171,30 @@ class Verifier:
             statistics=objects.statistics,
             uncompared=objects.uncompared,
             uncovered=objects.uncovered,
+            erased=tuple(objects.erased),
             fault_count=self._faults.count,
             faults=self._faults.faults(),
         )
+
+    def verify_table(self, table: str) -> tuple[Fault, ...]:
+        """The faults of one table's objects, deeply, without the tree and the published copy."""
+        faults = FaultCollector()
+        size = Head.decode(self.db.get(store_keys.HEAD)).size
+        objects = ObjectVerification(
+            self.db,
+            Attestations(self.s3, self.bucket),
+            self.catalog,
+            0,
+            size,
+            faults,
+            self.workers,
+            self.recount,
+            self.recount_rows,
+            self.compute_state,
+            table,
+        )
+        objects.run()
+        return faults.faults()
 
     def _published(self) -> PublishedCheckpoint:
         try:

@@ -13,7 +13,7 @@ export const FIELDS = [
 
 const REQUIRED = ["committed_ms", "content_count", "operation", "sequence", "sequenced_ms", "table", "table_uuid"];
 const SNAPSHOTS = ["append", "replace", "overwrite", "delete"];
-const OF_MAIN = ["create", "rename", "schema", "metadata", "drop", "reset", "transaction", "vectors"];
+const OF_MAIN = ["create", "rename", "schema", "metadata", "erase", "drop", "reset", "transaction", "vectors"];
 const OF_BRANCHES = ["rollback", "branch"];
 const OF_OTHERS = ["tag", "unref"];
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zs}\p{Zl}\p{Zp}\u034F\u115F\u1160\uFE00-\uFE0F\u{E0100}-\u{E01EF}]/gu;
@@ -36,7 +36,8 @@ export function checkLeaf(leaf, text) {
   if (OF_MAIN.includes(operation) && ref !== "main") refuse("its operation is of main alone");
   if (OF_BRANCHES.includes(operation) && ref === null) refuse("its operation is of a branch");
   if (OF_OTHERS.includes(operation) && (ref === null || ref === "main")) refuse("its operation is not of main");
-  if (["create", "rename", "schema", "metadata"].includes(operation) && snapshot !== parent) refuse("it moves main");
+  if (["create", "rename", "schema", "metadata", "erase"].includes(operation) && snapshot !== parent) refuse("it moves main");
+  if (operation === "erase" && (leaf.content_root === null || leaf.content_count === 0)) refuse("it erases, but has no record of what");
   if (operation === "drop" && snapshot !== null) refuse("it drops the table, but has a snapshot");
   const moves = ref === "main" && ["rollback", "branch", "transaction"].includes(operation);
   if ((SNAPSHOTS.includes(operation) || moves) && snapshot === null) refuse("it has no snapshot");

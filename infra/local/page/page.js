@@ -47,9 +47,21 @@ const many = (count, one, more = `${one}s`) => `${count.toLocaleString()} ${coun
 
 async function showTables() {
   const [{ tables }, summary] = await Promise.all([request("/tables?limit=1000"), request("/metrics-summary")]);
-  $("no-tables").hidden = tables.length > 0;
+  const unmade = Object.entries(summary.quarantined ?? {}).filter(([name]) => !tables.includes(name));
+  $("no-tables").hidden = tables.length + unmade.length > 0;
   const cards = await Promise.all(tables.map(async (name) => card(await request(`/tables/${name}`), summary.quarantined?.[name] ?? 0)));
-  $("tables").replaceChildren(...cards);
+  $("tables").replaceChildren(...cards, ...unmade.map(([name, count]) => unmadeCard(name, count)));
+}
+
+/** Files that were rejected before their table was created, which no other card would show. */
+function unmadeCard(name, quarantined) {
+  const item = element("li", undefined, { class: "card", "data-state": "failing" });
+  item.append(
+    element("h3", name),
+    element("p", "was never created"),
+    element("p", `${quarantined} in quarantine`, { class: "state" }),
+  );
+  return item;
 }
 
 function card(table, quarantined) {

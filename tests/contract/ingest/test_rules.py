@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -169,3 +171,31 @@ def test_what_is_no_rule_says_all_that_is_wrong() -> None:
     with pytest.raises(Invalid) as caught:
         parse_rule({"unknown": "perhaps", "mode": "slow", "colour": 1})
     assert all(word in caught.value.message for word in ("unknown", "mode", "colour"))
+
+
+def test_types_come_from_all_rows_of_the_first_files_and_then_the_table_decides(world: IngestWorld, sized: str) -> None:
+    """The second file of the batch shows the order of day and month; the rule keeps it for files that do not."""
+    first = b"id,day,price,code\n1,01/02/2026,12.50,007\n"
+    second = b"id,day,price,code\n2,13/02/2026,3.00,1\n"
+    outcomes = world.drop({"t/a.csv": first, "t/b.csv": second})
+    assert [outcome.status for outcome in outcomes] == ["committed"] * 2, [outcome.error for outcome in outcomes]
+    rule = world.rules.get(world.name("t")).rule
+    assert rule.columns == {"id": "long", "day": "date", "price": "decimal(18, 2)", "code": "string"}
+    assert rule.inferred and rule.csv.dates == "dmy"
+    (third,) = world.drop({"t/c.csv": b"id,day,price,code\n3,03/04/2026,1,x\n"})
+    assert third.status == "committed", third.error
+    (refused,) = world.drop({"t/d.csv": b"id,day,price,code\n4,04/13/2026,1,x\n"})
+    assert refused.status == "quarantined" and refused.error is not None
+    assert refused.error.position == {"row": 2, "column": "day"}  # type: ignore[attr-defined]
+    days = [(1, date(2026, 2, 1)), (2, date(2026, 2, 13)), (3, date(2026, 4, 3))]
+    assert world.rows("t", "id", "day") == days
+    assert world.rows("t", "price") == [(Decimal("1.00"),), (Decimal("12.50"),), (Decimal("3.00"),)]
+
+
+def test_the_order_of_dates_is_noted_in_a_rule_that_was_set(world: IngestWorld) -> None:
+    world.rules.set(world.name("t"), Rule(key=("id",)))
+    world.drop({"t/a.csv": b"id,day\n1,31/01/2026\n"})
+    world.drop({"t/b.csv": b"id,day\n1,02/01/2026\n"})
+    rule = world.rules.get(world.name("t")).rule
+    assert (rule.key, rule.csv.dates, rule.inferred) == (("id",), "dmy", False)
+    assert world.rows("t", "id", "day") == [(1, date(2026, 1, 2))]

@@ -39,6 +39,7 @@ STATEMENTS = [
     "SELECT * FROM (UNPIVOT (SELECT id, g FROM qa.k WHERE g IS NOT NULL) ON id, g)",
     "SELECT count(*) FROM (SELECT * FROM qa.k TABLESAMPLE reservoir(5 ROWS) REPEATABLE (3))",
     "SELECT column_name, count FROM (SUMMARIZE SELECT id, g FROM qa.k)",
+    "SELECT column_name, min, max, count FROM (SUMMARIZE qa.k)",
     "WITH RECURSIVE c(n, m) AS (SELECT 1, 2 UNION ALL SELECT n + 1, m * 2 FROM c WHERE n < 5) SELECT * FROM c",
     # Joins
     "SELECT a.id, b.id FROM qa.k a ASOF JOIN (SELECT * FROM qa.k WHERE id % 5 = 0) b ON a.id >= b.id",

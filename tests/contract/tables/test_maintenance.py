@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from catalog.core.errors import Conflict, NotFound
+from catalog.core.errors import Conflict, Invalid, NotFound
 from catalog.core.point_in_time import SnapshotId
 from catalog.tables.manager import Tables
+from catalog.tables.planner import UNIT_PROPERTY
 from tests.worlds.table_rows import COLUMNS, NUMBERS, names_by_id, rows
 
 
@@ -191,3 +192,12 @@ def test_nothing_touches_the_local_disk(world: Any, tables: Tables, name: str) -
     assert tables.scan(name).num_rows == 19
     watching = False
     assert opened == []
+
+
+def test_rows_of_one_unit_are_not_merged_in_process_where_their_order_would_be_lost(world: Any, tables: Tables) -> None:
+    name = world.name("units")
+    tables.create(name, COLUMNS, properties={UNIT_PROPERTY: "id"})
+    for tag in ("old", "new"):
+        tables.insert(name, rows(1, tag=tag))
+    with pytest.raises(Invalid, match="strandline job run compact"):
+        tables.compact(name)

@@ -172,6 +172,27 @@ def test_time_in_the_timeline_never_goes_back(world: World) -> None:
     assert times == [times[0], times[0] + 1]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_mark_of_another_owner_is_not_moved_even_by_one_who_knows_where_it_is(world: World, together: bool) -> None:
+    """The API does not see a move that waits in the queue: its own check is passed by two requests at once."""
+    world.table().append(ROWS)
+    sequencer, table = world.sequencer(), world.name("t")
+    uuid = world.catalog().load_table(table).metadata.table_uuid
+    ada, eve = "a" * 20 + "-run", "e" * 20 + "-run"
+
+    def mark(sequence: int, expected: int | None, holder: str) -> AdvanceWatermark:
+        return AdvanceWatermark(
+            consumer="c", table=table, table_uuid=uuid, sequence=sequence, expected=expected, holder=holder
+        )
+
+    requests = [TableMoved(table=table), mark(0, None, ada), mark(1, 0, eve)]
+    for batch in [requests] if together else [[request] for request in requests]:
+        assert not sequencer.handle(batch).failed
+    assert world.stored().watermark("c", table) == Watermark("c", table, str(uuid), 0, 1, ada)
+    assert not sequencer.handle([mark(1, 0, "a" * 20 + "-later")]).failed
+    assert world.stored().watermark("c", table) == Watermark("c", table, str(uuid), 1, 2, "a" * 20 + "-later")
+
+
 def test_names_marks_and_metadata_ride_in_the_batch(world: World) -> None:
     world.table().append(ROWS)
     sequencer = world.sequencer()

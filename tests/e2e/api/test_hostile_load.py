@@ -7,22 +7,21 @@ Nothing here is timed: by how much good traffic is delayed is a figure of `bench
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.local.cloud import EmbeddedCloud
-from tests.e2e.api.caller import ARROW, PARQUET, Api
-from tests.worlds.hostile_files import hostile_files, hostile_streams
+from tests.e2e.api.caller import Api
+from tests.worlds.hostile_load import hostile_bodies, landed_files
 from tests.worlds.hostile_queries import hostile_queries
 
 MINE, HIDDEN, GOOD = "gold.load_mine", "gold.load_hidden", "gold.load_good"
 SECRET = "seventeen-secret-tides"
 ENVIRONMENT = ("root:x:", "AWS_SECRET_ACCESS_KEY=", "AWS_LAMBDA_RUNTIME_API")
 API, PUBLIC, INGEST = (f"strandline-dev-{name}" for name in ("api", "public", "ingest"))
-LANDED = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -85,23 +84,13 @@ def _high_water(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), 0)
 
 
-def bodies() -> Iterator[tuple[str, str, bytes]]:
-    for label, data in hostile_streams().items():
-        yield ARROW, label, data
-    for label, (name, data) in hostile_files().items():
-        if name.endswith(".parquet"):
-            yield PARQUET, label, data
-        elif name.endswith((".json", ".jsonl")):
-            yield "application/json", label, b'{"rows":' + data.strip() + b"}"
-
-
 def test_good_callers_are_answered_while_the_hostile_set_runs(
     cloud: EmbeddedCloud, calling: Callable[..., Api], api: Api
 ) -> None:
     reader = calling(cloud.token(f"reader:{MINE}", subject="hostile-reader"))
     writer = calling(cloud.token(f"writer:{MINE}", subject="hostile-writer"))
     good = calling(cloud.token(f"writer:{GOOD}", subject="good"))
-    statements, inputs = hostile_queries(MINE, HIDDEN), list(bodies())
+    statements, inputs = hostile_queries(MINE, HIDDEN), list(hostile_bodies())
     assert len(statements) >= 200 and len(inputs) >= 200
     results: dict[str, Any] = {}
     failures: list[BaseException] = []
@@ -161,9 +150,8 @@ def test_good_callers_are_answered_while_the_hostile_set_runs(
 
 def _land(cloud: EmbeddedCloud) -> None:
     s3, bucket = cloud.endpoint.client("s3", "person"), cloud.environment("person")["STRANDLINE_BUCKET"]
-    landed = [case for number, case in enumerate(hostile_files().values()) if number % 6 == 0][:LANDED]
-    for number, (name, data) in enumerate(landed):
-        s3.put_object(Bucket=bucket, Key=f"landing/bronze/load{number % 4}/{number}{name}", Body=data)
+    for key, data in landed_files():
+        s3.put_object(Bucket=bucket, Key=key, Body=data)
 
 
 def _memory(cloud: EmbeddedCloud, name: str) -> int:

@@ -40,7 +40,7 @@ var leafFields = map[string]byte{
 // Which reference an operation may have: m(ain), b(ranch, also main), o(ther than main), a(ny, also null).
 var operations = map[string]byte{
 	"append": 'a', "replace": 'a', "overwrite": 'a', "delete": 'a',
-	"create": 'm', "rename": 'm', "schema": 'm', "metadata": 'm', "drop": 'm',
+	"create": 'm', "rename": 'm', "schema": 'm', "metadata": 'm', "erase": 'm', "drop": 'm',
 	"rollback": 'b', "branch": 'b', "reset": 'm', "transaction": 'm', "tag": 'o', "unref": 'o', "vectors": 'm',
 }
 
@@ -111,6 +111,9 @@ func parseLeaf(entry []byte) (leaf, error) {
 	}
 	if nulls%3 != 0 || (nulls == 0 && l.attested != "lake" && l.attested != "writer") {
 		return leaf{}, errors.New("attested, changes_count and changes_root do not agree")
+	}
+	if l.operation == "erase" && (f["content_root"].null() || l.content == 0) {
+		return leaf{}, errors.New("an erasure has no record")
 	}
 	if err := checkState(l, f["state_digest"], f["state_missing"]); err != nil {
 		return leaf{}, err
@@ -191,7 +194,7 @@ func (l leaf) check() error {
 		return fmt.Errorf("the operation %s is not of that reference", l.operation)
 	}
 	switch l.operation {
-	case "create", "rename", "schema", "metadata":
+	case "create", "rename", "schema", "metadata", "erase":
 		if !same(l.snapshot, l.parent) {
 			return fmt.Errorf("%s moves main", l.operation)
 		}

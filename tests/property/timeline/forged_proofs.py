@@ -32,7 +32,7 @@ from catalog.timeline import read_as_of, write_as_of
 from catalog.timeline.log.leaf import Leaf
 from catalog.timeline.reader.evidence import AsOf, Evidence, MapEvidence
 from catalog.timeline.sequencer.attestation import Attestation, ObjectDigest
-from catalog.timeline.verify.objects import is_attestation_of
+from catalog.timeline.verify.leaf_facts import is_attestation_of
 from catalog.timeline.verify.statistics import Statistics, false_statements
 from tests.unit.timeline.test_as_of_file import mutated
 from tests.unit.timeline.test_replay import complete, history

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from catalog.formats import CsvOptions, FileRejected, FormatLimits, read_rows
 from catalog.formats.csv_dialect import DELIMITERS, StreamWithHead, Utf8Stream, detect_delimiter
+from tests.worlds.row_files import read_file
 
 
 def read(data: bytes, name: str = "a.csv", hint: pa.Schema | None = None, **options: Any) -> list[dict[str, Any]]:
+    if hint is None:
+        return read_file(name, data, **options).rows
     batches = read_rows(io.BytesIO(data), name, FormatLimits(), hint, CsvOptions(**options))
     return [row for batch in batches for row in batch.to_pylist()]
 

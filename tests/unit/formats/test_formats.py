@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +16,15 @@ import pytest
 from catalog.formats import json as json_format
 from catalog.formats.limits import FileRejected, FormatLimits
 from catalog.formats.reader import Format, detect, read_rows, unify
+from tests.worlds.row_files import read_file
 
 BOM = b"\xef\xbb\xbf"
 
 
 def read(name: str, data: bytes, hint: pa.Schema | None = None, **limits: int) -> list[dict[str, Any]]:
+    """The rows as ingestion reads them: without a table, in the types that all rows have."""
+    if hint is None:
+        return read_file(name, data, FormatLimits(**limits)).rows
     return [
         row for batch in read_rows(io.BytesIO(data), name, FormatLimits(**limits), hint) for row in batch.to_pylist()
     ]
@@ -48,7 +54,13 @@ GOOD: list[tuple[str, bytes, list[dict[str, Any]]]] = [
     ("a.ndjson", b'{"a":1}\r\n\n{"b":"x"}', [{"a": 1, "b": None}, {"a": None, "b": "x"}]),
     ("a.jsonl", BOM + b'{"a":1}', [{"a": 1}]),
     ("a.jsonl", b'{"a":1}\n{"a":1.5}', [{"a": 1.0}, {"a": 1.5}]),
-    ("a.jsonl", b'{"at":"2026-01-01T00:00:00"}', [{"at": "2026-01-01T00:00:00"}]),
+    ("a.jsonl", b'{"at":"2026-01-01T00:00:00"}', [{"at": datetime(2026, 1, 1)}]),
+    ("a.csv", b"n\n1\n12345678901234567890123\n", [{"n": 1}, {"n": 12345678901234567890123}]),
+    ("a.csv", b"n\n1.5\n9007199254740993\n", [{"n": Decimal("1.5")}, {"n": 9007199254740993}]),
+    ("a.csv", b"n\n1\n0.12345678901234567890123\n", [{"n": 1}, {"n": Decimal("0.12345678901234567890123")}]),
+    ("a.csv", b"n\n9007199254740993.5\n", [{"n": Decimal("9007199254740993.5")}]),
+    ("a.csv", b"n\n1e400\n", [{"n": "1e400"}]),
+    ("a.csv", b"n\n1e-400\n1\n", [{"n": "1e-400"}, {"n": "1"}]),
     ("a.jsonl", b'{"o":{"at":"2026-01-01"},"l":["2026-01-01"]}', [{"o": {"at": "2026-01-01"}, "l": ["2026-01-01"]}]),
     ("a.jsonl", b'{"a":"{[{[{[{["}', [{"a": "{[{[{[{["}]),
     ("a.jsonl", b'{"a":[null,1]}\n{"a":[null]}', [{"a": [None, 1]}, {"a": [None]}]),
@@ -130,13 +142,6 @@ BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
     ("a.csv", b"a,b\n1,\xff\n", {}, {"row": 2, "column": "#2"}, "UTF-8"),
     ("a.csv", b"a,b\n" + b"x" * 99 + b",1\n", {"row_bytes": 50}, {}, "longer than 50"),
     ("a.csv", b"a,b,c\n1,2,3\n", {"columns": 2}, {"row": 1}, "3 columns"),
-    ("a.csv", b"n\n1\n12345678901234567890123\n", {}, {"row": 3, "column": "n"}, "beyond 64 bits"),
-    ("a.csv", b"n\n9223372036854775808\n", {}, {"row": 2, "column": "n"}, "beyond 64 bits"),
-    ("a.csv", b"n\n1.5\n9007199254740993\n", {}, {"row": 3, "column": "n"}, "would round"),
-    ("a.csv", b"n\n1\n0.12345678901234567890123\n", {}, {"row": 3, "column": "n"}, "0.12345678901234568"),
-    ("a.csv", b"n\n9007199254740993.5\n", {}, {"row": 2, "column": "n"}, "double cannot hold"),
-    ("a.csv", b"n\n1e400\n", {}, {"row": 2, "column": "n"}, "too large"),
-    ("a.csv", b"n\n1e-400\n", {}, {"row": 2, "column": "n"}, "would become 0.0"),
     ("a.jsonl", b'{"n":1}\n{"n":0.12345678901234567890123}', {}, {"line": 2, "column": "n"}, "double cannot hold"),
     ("a.jsonl", b'{"n":0.50000000000000000000001}', {}, {"line": 1, "column": "n"}, "would become 0.5"),
     ("a.jsonl", b'{"o":{"l":[1e-400]}}', {}, {"line": 1, "column": "o.l"}, "would become 0.0"),
@@ -261,7 +266,6 @@ def test_schemas_go_together_or_say_which_column_does_not() -> None:
     clash = [schema(a=pa.int64()), schema(a=pa.string())]
     with pytest.raises(FileRejected, match="'a'"):
         unify(clash)
-    assert unify(clash, loose=True) == schema(a=pa.string())
     for kind in (pa.uint64(), pa.struct([])):
         with pytest.raises(FileRejected):
             unify([schema(a=kind)])

@@ -133,7 +133,7 @@ def test_a_text_is_read_once_and_a_long_one_is_not_kept() -> None:
         "FROM a.t",
         "FROM a.t SELECT g WHERE id > 3",
         "VALUES (1, 2), (3, 4)",
-        "SUMMARIZE a.t",
+        "SUMMARIZE SELECT * FROM a.t",
         "SELECT * FROM a.t ASOF JOIN a.u ON t.id >= u.id",
     ],
 )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import SparkContext
 
 from catalog.changes.multiset import RowsDigest
 from catalog.query.spark.job_runs import ENTRY_POINT
@@ -19,7 +20,7 @@ from functions.starter import CODE
 from infra.cost.estimate import runs_a_month
 from infra.cost.workload import DAYS
 from infra.stacks.jobs import SCHEDULES
-from spark_jobs.compact import CompactArguments, plan
+from spark_jobs.compact import CompactArguments, _reorder, plan
 from spark_jobs.java_lists import runs
 from spark_jobs.job import parse
 from spark_jobs.names import JOBS
@@ -122,3 +123,10 @@ class TestPlan:
 def test_a_transform_that_contradicts_itself_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="1 validation error"):
         TransformArguments(table="a.b", **given)
+
+
+def test_the_arguments_of_a_sort_are_checked_before_a_session_starts() -> None:
+    """As in the process that EMR starts: a column expression would need the session."""
+    assert SparkContext._active_spark_context is None
+    arguments = CompactArguments(table="a.b", strategy="sort", columns=["id desc", "at"])
+    assert callable(_reorder(None, "a.b", arguments, ["id", "at"]))  # type: ignore[arg-type]

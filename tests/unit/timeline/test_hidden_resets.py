@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.timeline.verify.objects import is_hidden_reset
+from catalog.timeline.verify.leaf_facts import is_hidden_reset
 from tests.unit.timeline.test_replay import A, leaf
 
 

@@ -53,7 +53,7 @@ def test_every_kind_of_error_has_one_row_and_is_repeated_only_if_its_kind_says_s
         assert repeat.startswith("yes") == (kind.decision.value == "retry"), kind.name
 
 
-@pytest.mark.parametrize("heading", ["state", "kind", "route", "commands", "form"])
+@pytest.mark.parametrize("heading", ["state", "call", "kind", "route", "commands", "form"])
 def test_every_row_names_its_test(heading: str) -> None:
     keys = set(_first_cells("key"))
     for row in tables()[heading]:
@@ -69,5 +69,5 @@ def test_every_test_is_there_and_used(row: list[str]) -> None:
     names = [node.name for node in ast.walk(source) if isinstance(node, ast.FunctionDef)]
     assert any(found.startswith("test_") for found in names)
     assert not name or name in names
-    uses = [cell for heading in ("state", "kind", "route", "commands", "form") for cell in tables()[heading]]
+    uses = [cell for heading in ("state", "call", "kind", "route", "commands", "form") for cell in tables()[heading]]
     assert any(row[0] in use[-1] for use in uses), "no row names it"

@@ -43,7 +43,6 @@ EXCEPTIONS = {
     "catalog/timeline/verify/statistics.py": ({"pyarrow.parquet"}, OURS),
     "catalog/notes/prose.py": ({"pyromark"}, NOTES),
     "functions/api/row_formats.py": ({"csv", "pyarrow.parquet"}, WRITES),
-    "spark_jobs/export.py": ({"pyarrow.csv", "pyarrow.parquet"}, WRITES),
     "spark_jobs/query.py": ({"pyarrow.parquet"}, WRITES),
     "strandline/changes.py": ({"pyarrow.ipc"}, RESPONSE),
     "strandline/connection.py": ({"pyarrow.ipc"}, RESPONSE),
@@ -52,7 +51,6 @@ EXCEPTIONS = {
     "cli/job.py": ({"gzip"}, "logs of the lake's own jobs"),
     "cli/log_copies.py": ({"tarfile"}, WRITES),
     "cli/query.py": ({"pyarrow.csv", "pyarrow.parquet"}, WRITES),
-    "cli/row_exports.py": ({"pyarrow.csv", "pyarrow.parquet"}, WRITES),
     "cli/row_files.py": ({"pyarrow.parquet"}, "a person's own file, on that person's machine"),
 }
 

@@ -1,0 +1,2 @@
+from catalog.erasure.eraser import Eraser as Eraser
+from catalog.erasure.eraser import ErasureResult as ErasureResult
