@@ -19,6 +19,7 @@ from catalog.formats.text_times import as_iso
 
 _ROW = re.compile(r"Row #(?P<row>\d+): (?P<reason>.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(?P<column>\d+)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HEXADECIMAL = r"^[+-]?0[xX]"
 _ADVICE = "make the column a string or a decimal, with `strandline ingest rule set`"
 _ENCODING_ADVICE = (
@@ -60,6 +61,9 @@ def read_csv(
                 yield pa.table(columns, names=batch.schema.names)
             first += batch.num_rows
     except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            _check_text(quotes.start)
+            raise NoRows("the file has no header and no rows: its first line must name the columns") from None
         raise _rejected(str(error), limits, options.skip_lines) from None
     except UnicodeDecodeError as error:
         raise FileRejected(f"the header is not UTF-8 ({error.reason}): {_ENCODING_ADVICE}", row=1) from None
@@ -92,11 +96,23 @@ def _check_header(names: list[str], limits: FormatLimits) -> None:
     _check_columns(len(names), limits)
     seen = set[str]()
     for number, name in enumerate(names):
+        if _CONTROL.search(name):
+            raise FileRejected(f"the name of column {number + 1} has control characters: rename it", row=1)
         if not name.strip():
             raise FileRejected(f"the header's column {number + 1} has no name: name every column", row=1)
         if name in seen:
             raise FileRejected("the name appears twice in the header: rename one of the columns", row=1, column=name)
         seen.add(name)
+
+
+def _check_text(start: bytes) -> None:
+    """Rejects a file of one line that is no text: pyarrow calls it empty, whatever its bytes are."""
+    try:
+        text = start.decode()
+    except UnicodeDecodeError as error:
+        raise FileRejected(f"the header is not UTF-8 ({error.reason}): {_ENCODING_ADVICE}", row=1) from None
+    if _CONTROL.search(text):
+        raise FileRejected("the header has control characters: the file is not CSV", row=1)
 
 
 def _typed(column: Any, name: str, hint: pa.Schema | None, options: CsvOptions, first: int) -> Any:
@@ -163,8 +179,6 @@ def _any(column: Any, pattern: str) -> bool:
 def _rejected(message: str, limits: FormatLimits, skipped: int) -> FileRejected:
     if "straddl" in message:
         return FileRejected(f"a row is longer than {limits.row_bytes} bytes, the limit, or a quote is never closed")
-    if "Empty CSV" in message:
-        return NoRows("the file has no header and no rows: its first line must name the columns")
     row, column = _ROW.search(message), _COLUMN.search(message)
     if row is None:
         return FileRejected(f"the file is not valid CSV: {message}")
@@ -178,13 +192,13 @@ def _rejected(message: str, limits: FormatLimits, skipped: int) -> FileRejected:
 class _QuoteCounter:
     """Counts the quotes that are read: pyarrow reads a quote that is never closed as one value up to the file's end.
 
-    Also counts the header's columns, before pyarrow makes a column of each.
+    Also counts the header's columns, before pyarrow makes a column of each. `start`: the first bytes that were read.
     """
 
     closed = False
 
     def __init__(self, stream: Any, delimiter: bytes, quote: bytes, limits: FormatLimits) -> None:
-        self._stream, self.count, self._started = stream, 0, False
+        self._stream, self.count, self._started, self.start = stream, 0, False, b""
         self._delimiter, self._quote, self._limits = delimiter, quote, limits
 
     def readable(self) -> bool:
@@ -193,7 +207,7 @@ class _QuoteCounter:
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._stream.read(size)
         if not self._started:
-            self._started = True
+            self._started, self.start = True, data
             _check_columns(1 + _delimiters(data, self._delimiter, self._quote), self._limits)
         self.count += data.count(self._quote)
         return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def parquet(table: pa.Table) -> bytes:
 @pytest.mark.parametrize(
     ("name", "body", "columns", "expected"),
     [
-        ("a.jsonl", b'{"id": 1, "at": "2026-01-01"}\n{"id": 2}\n', "id at", [(1, "2026-01-01"), (2, None)]),
+        ("a.jsonl", b'{"id": 1, "at": "2026-01-01"}\n{"id": 2}\n', "id at", [(1, date(2026, 1, 1)), (2, None)]),
         ("a.json", b'[{"id": 1}, {"id": 2.5}]', "id", [(1.0,), (2.5,)]),
         ("a.csv", b"id,code,ok\n1,007,true\n2,008,false\n", "id code ok", [(1, "007", True), (2, "008", False)]),
         ("a.csv.gz", gzip.compress(b"id,name\n1,x\n", mtime=0), "id name", [(1, "x")]),
