@@ -288,7 +288,9 @@ def test_a_changed_byte_is_found_by_the_verifying_job_and_rings_the_alarm(cloud:
     good = lake.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     lake.s3.put_object(Bucket=bucket, Key=key, Body=good[:10] + bytes([good[10] ^ 1]) + good[11:])
     try:
-        answer = command(cloud, "job", "run", "verify", "--wait", "--", "--deep", code=3)  # the job's own error: unverified
+        answer = command(
+            cloud, "job", "run", "verify", "--wait", "--", "--deep", code=3
+        )  # the job's own error: unverified
     finally:
         lake.s3.put_object(Bucket=bucket, Key=key, Body=good)
     assert key in json.dumps(answer) and "unverified" in json.dumps(answer)

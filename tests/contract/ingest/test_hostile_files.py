@@ -1,4 +1,4 @@
-"""Strangers' files through ingestion: each is committed, quarantined or has no rows, no good file waits, no process is lost."""
+"""Hostile files through ingestion: each is committed, quarantined or empty, no good file waits, no process is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def world(server: ApiServer) -> IngestWorld:
     return IngestWorld.create(server)
 
 
-def test_every_file_is_committed_or_quarantined_unless_it_has_no_rows_and_good_ones_beside_it_go_in(world: IngestWorld) -> None:
+def test_every_file_is_committed_quarantined_or_empty_and_good_ones_beside_it_go_in(
+    world: IngestWorld,
+) -> None:
     cases = [case for number, case in enumerate(hostile_files().items()) if number % 5 < 3]  # the door has seen all
     assert len(cases) >= 200
     ingest, failed, good = world.ingest(limits=LIMITS), list[Any](), 0
