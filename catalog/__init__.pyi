@@ -1,3 +1,4 @@
+from catalog.canary import survey as survey
 from catalog.core.errors import Conflict as Conflict
 from catalog.core.errors import Denied as Denied
 from catalog.core.errors import Internal as Internal

@@ -276,10 +276,10 @@ class Lake:
             self.tables,
             lambda: self.client("bedrock-runtime"),
             queue=self._queue,
-            timeline=self._timeline_if_any,
+            timeline=self.timeline_if_any,
         )
 
-    def _timeline_if_any(self) -> Timeline | None:
+    def timeline_if_any(self) -> Timeline | None:
         """The timeline; None while nothing is published, which each call checks with one GET."""
         if "timeline" not in self.__dict__ and not self._published().note:
             return None
@@ -371,14 +371,14 @@ class Lake:
 
     def _snapshot_at(self, table: str, point: PointInTime) -> int | None:
         """The id of the snapshot that the table's main was at, according to the timeline."""
-        timeline = self._timeline_if_any()
+        timeline = self.timeline_if_any()
         if timeline is None:
             raise NotFound(f"{table} has no state as of {point}: nothing is in the timeline yet", subject=table)
         return snapshot_at(timeline, table, point)
 
     def _awaits_leaf(self, table: str, snapshot: Snapshot) -> bool:
         """Whether the snapshot has yet to be sequenced. If it expired before that, it would never have a leaf."""
-        timeline = self._timeline_if_any()
+        timeline = self.timeline_if_any()
         if timeline is None:
             return self._queue.exists  # without a queue, the lake has no sequencer
         try:

@@ -64,6 +64,7 @@ WILDCARDS = (
 )
 
 UNRESERVED = {
+    "canary": "a schedule invokes it, once in `canary_minutes`",
     "starter": "schedules invoke it, once in an hour",
     "sequencer": "its FIFO queue has one message group, so that one batch at a time is in flight",
     "ingest": "its event source mapping limits it to `ingest_concurrency`; reserving would set aside the same twice",

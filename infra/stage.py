@@ -82,6 +82,9 @@ class Stage(BaseModel):
     )
     log_retention_days: Literal[1, 3, 7, 14, 30, 60, 90, 180, 365] = Field(description="of every log group and bucket")
     sweep_minutes: int = Field(gt=0, le=60, description="the sequencer sweeps all tables once in this time")
+    canary_minutes: int = Field(
+        default=15, gt=0, le=24 * 60, description="every kind of read and proof is asked once in this time"
+    )
     witnesses: list[str] = Field(
         default=[],
         description="lines of a c2sp.org/tlog-policy file: the witnesses, with URLs, that cosign each checkpoint",

@@ -20,3 +20,6 @@ UNVERIFIED = "Unverified"
 
 WAL_FILES = "WalFiles"
 """Files of the write-ahead log of the timeline's database, garbage included; counted every 32 batches."""
+
+READS_FAILED = "ReadsFailed"
+"""Reads and proofs that the canary asked for and did not get; not sent if there are none."""

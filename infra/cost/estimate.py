@@ -13,6 +13,7 @@ from typing import Any
 from catalog.core.prices import load_prices
 from infra.cost.workload import (
     API_REQUEST,
+    CANARY,
     COMMIT,
     DAYS,
     DUE,
@@ -49,6 +50,7 @@ class Inventory:
     memory_mb: dict[str, int]
     consumed_queues: int
     sweeps_a_month: float
+    canaries_a_month: float
     due_jobs_a_month: float
     """Events of the jobs' schedules. Each starts a run only if tables changed."""
     run_vcpus: int
@@ -70,8 +72,9 @@ class Inventory:
         return cls(
             memory_mb={handler_of(function): int(function["MemorySize"]) for function in functions},
             consumed_queues=count["AWS::Lambda::EventSourceMapping"],
-            sweeps_a_month=_runs(schedule for schedule in schedules if not _starts_job(schedule)),
-            due_jobs_a_month=_runs(schedule for schedule in schedules if _starts_job(schedule)),
+            sweeps_a_month=_runs(s for s in schedules if not _invokes(s, "starter") and not _invokes(s, "canary")),
+            canaries_a_month=_runs(s for s in schedules if _invokes(s, "canary")),
+            due_jobs_a_month=_runs(s for s in schedules if _invokes(s, "starter")),
             **_run_size(body["Properties"] for body in resources if body["Type"] == "AWS::EMRServerless::Application"),
             fifo_queues=sum(
                 body["Properties"].get("FifoQueue") is True and "RedrivePolicy" in body["Properties"]
@@ -124,6 +127,7 @@ def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str,
         ("files", "ingest", FILE, workload.files_a_day * DAYS),
         ("commits", "sequencer", COMMIT, workload.commits_a_day * DAYS),
         ("sweeps", "sequencer", SWEEP, inventory.sweeps_a_month),
+        ("canary", "canary", CANARY, inventory.canaries_a_month),
         ("schedules of jobs", "starter", DUE, inventory.due_jobs_a_month),
         ("API requests", "api", API_REQUEST, workload.api_requests_a_day * DAYS),
         ("queries", "api", QUERY, workload.queries_a_day * DAYS),
@@ -144,7 +148,8 @@ def _quantities(inventory: Inventory, workload: Workload) -> Iterator[tuple[str,
     standard = inventory.consumed_queues - inventory.fifo_queues
     yield "sqs.request", standard * POLLS_A_MONTH, "long polls of Lambda's event sources"
     yield "sqs.fifo_request", inventory.fifo_queues * POLLS_A_MONTH, "long polls of Lambda's event sources"
-    yield "scheduler.invocation", inventory.sweeps_a_month + inventory.due_jobs_a_month, "schedules"
+    schedules = inventory.sweeps_a_month + inventory.canaries_a_month + inventory.due_jobs_a_month
+    yield "scheduler.invocation", schedules, "schedules"
     yield "events.event", workload.commits_a_day * DAYS, "announced commits"
     yield "api.request", (workload.api_requests_a_day + workload.queries_a_day) * DAYS, "API requests and queries"
     yield "cloudfront.request", workload.api_requests_a_day * DAYS * (inventory.distributions > 0), "timeline reads"
@@ -166,8 +171,8 @@ def _runs(schedules: Iterable[dict[str, Any]]) -> float:
     return sum(runs_a_month(schedule["ScheduleExpression"]) for schedule in enabled)
 
 
-def _starts_job(schedule: dict[str, Any]) -> bool:
-    return "starter" in json.dumps(schedule["Target"]["Arn"]).lower()
+def _invokes(schedule: dict[str, Any], function: str) -> bool:
+    return function in json.dumps(schedule["Target"]["Arn"]).lower()
 
 
 def _run_size(applications: Iterable[dict[str, Any]]) -> dict[str, int]:

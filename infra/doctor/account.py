@@ -20,8 +20,8 @@ BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_MIN = 28
 """The asset repository of an older bootstrap may not let EMR Serverless pull images."""
 UNRESERVED_MINIMUM = 100
-OTHERS = 3
-"""Executions that the sequencer, the starter and the API need at least, besides ingestion's."""
+OTHERS = 4
+"""Executions that the sequencer, the starter, the canary and the API need at least, besides ingestion's."""
 SERVICES = (
     *("apigatewayv2", "cloudformation", "cognito-idp", "ecr", "emr-serverless", "events", "glue", "kms", "lambda"),
     *("logs", "s3", "scheduler", "secretsmanager", "sns", "sqs"),

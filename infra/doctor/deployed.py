@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from catalog.core import s3_layout
@@ -10,7 +11,7 @@ from infra.doctor.finding import Check, Finding, run_checks
 from infra.stage import Stage
 
 STACKS = ("storage", "compute", "jobs", "api", "observe")
-FUNCTIONS = ("ingest", "sequencer", "api", "starter")
+FUNCTIONS = ("ingest", "sequencer", "api", "public", "starter", "canary")
 DEAD_LETTERS = ("landed-dead", "moved-dead.fifo", "jobs-dead", "undelivered")
 WAITING = "ApproximateNumberOfMessages"
 
@@ -24,6 +25,7 @@ def deployed(stage: Stage, client: ClientFor) -> Iterator[Finding]:
         ("mappings", lambda: _mappings(stage, client)),
         ("dead letters", lambda: _dead_letters(stage, client)),
         ("checkpoint", lambda: _checkpoint(stage, client)),
+        ("reads", lambda: _reads(stage, client)),
         ("jobs", lambda: _jobs(stage, client)),
         ("alarms", lambda: _alarms(stage, client)),
     ]
@@ -100,6 +102,22 @@ def _checkpoint(stage: Stage, client: ClientFor) -> Finding:
         then = "land a file (docs/guide/deploy.md); if one has landed, see the sequencer's log"
         return Finding("checkpoint", False, "the timeline has no checkpoint yet", then)
     return Finding("checkpoint", True, f"of {listed['Contents'][0]['LastModified']:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _reads(stage: Stage, client: ClientFor) -> Finding:
+    """What the canary's function reads under its own role, now."""
+    then = "docs/guide/operate.md says what each read is; the canary's log has the whole error"
+    response = client("lambda").invoke(FunctionName=stage.resource("canary"), Payload=b"{}")
+    result = json.loads(response["Payload"].read())
+    if "FunctionError" in response:
+        return Finding("reads", False, f"the canary failed: {result.get('errorMessage', result)}", then)
+    failed = [
+        f"{read['read']}{' of ' + read['table'] if read['table'] else ''}: {read['error']['message']}"
+        for read in result["reads"]
+        if read["error"]
+    ]
+    seen = f"{len(result['reads'])} kinds of reads and proofs answered"
+    return Finding("reads", not failed, "; ".join(failed) or seen, then)
 
 
 def _jobs(stage: Stage, client: ClientFor) -> Finding:

@@ -13,6 +13,7 @@ from constructs import Construct
 from catalog.access import ROUTES, SIGNED_PREFIX
 from catalog.core import s3_layout
 from catalog.core.settings import variable_of
+from infra.stacks.canary import Canary
 from infra.stacks.compute import ComputeStack
 from infra.stacks.functions import LakeFunction
 from infra.stacks.grants import READ_GLUE, grant_catalog, grant_objects
@@ -71,6 +72,7 @@ class ApiStack(Stack):
             self._integration("Integration", self._function), self._integration("Public", self._public), authorizer
         )
         deployment_stage = self._deployment()
+        Canary(self, "Canary", stage=stage, storage=storage, compute=compute)
         CfnOutput(self, "Endpoint", value=self.api.attr_api_endpoint)
         if stage.api_domain is not None and stage.api_certificate is not None:
             self._domain(deployment_stage, stage.api_domain, stage.api_certificate)

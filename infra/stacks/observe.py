@@ -20,7 +20,7 @@ from infra.stacks.encryption import PUBLISHERS
 from infra.stacks.replica import REPLICATION_RULE, bucket_name
 from infra.stage import Stage
 
-FUNCTIONS = ("ingest", "sequencer", "api", "public", "starter")
+FUNCTIONS = ("ingest", "sequencer", "api", "public", "starter", "canary")
 # A burst is throttled for a moment, and retried; one that lasts needs a larger quota.
 THROTTLES = 50
 REPLICATION_LAG_S = 3600
@@ -143,6 +143,12 @@ class ObserveStack(Stack):
             "the timeline's database is not compacted, or its garbage not collected",
             self._of_lake("sequencer", metrics.WAL_FILES, "Maximum"),
             threshold=WAL_FILES,
+        )
+        self._alarm(
+            "ReadsFailed",
+            "reads or proofs fail that callers rely on: the canary's log, or `strandline doctor --deployed`, says which",
+            self._of_lake("canary", metrics.READS_FAILED, "Sum"),
+            threshold=1,
         )
         self._alarm(
             "Unverified",

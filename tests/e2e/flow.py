@@ -36,7 +36,17 @@ def commit_and_wait(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> La
     cloud.wait_until_idle()
     call_api(cloud)
     call_starter(cloud)
+    call_canary(cloud)
     return lake
+
+
+def call_canary(cloud: EmbeddedCloud) -> None:
+    """Every kind of read and proof is answered under the canary's own role."""
+    invocation = cloud.functions.invoke("strandline-dev-canary", b"{}")
+    assert invocation.function_error is None, invocation.payload
+    reads = json.loads(invocation.payload)["reads"]
+    assert {"row proof", "changes", "query verified"} <= {read["read"] for read in reads}
+    assert [read for read in reads if read["error"]] == []
 
 
 def call_starter(cloud: EmbeddedCloud) -> None:

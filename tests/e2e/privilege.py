@@ -20,6 +20,7 @@ WRITES = {
     "api": TABLES
     | {s3_layout.LANDING, s3_layout.REQUESTS, s3_layout.RESULTS, s3_layout.QUERIES, s3_layout.HISTORY, s3_layout.RULES},
     "public": set[str](),
+    "canary": set[str](),
     "starter": set[str](),
     "job": TABLES | {s3_layout.JOBS, s3_layout.VECTORS, s3_layout.QUERIES, s3_layout.HISTORY, s3_layout.MESSAGES},
 }
@@ -28,6 +29,7 @@ DELETES = {
     "ingest": {s3_layout.TABLES},
     "api": {s3_layout.TABLES, s3_layout.QUERIES, s3_layout.RULES},
     "public": set[str](),
+    "canary": set[str](),
     "starter": set[str](),
     "job": {s3_layout.TABLES, s3_layout.VECTORS, s3_layout.QUERIES},
 }

@@ -77,3 +77,15 @@ def test_a_function_that_is_gone_is_a_finding_of_its_own(well: EmbeddedCloud) ->
     found = {one.check: one for one in deployed(other, well.endpoint.client)}
     assert not found["stacks"].ok and "not deployed" in found["stacks"].seen
     assert not found["functions"].ok and not found["bucket"].ok
+
+
+def test_a_read_that_fails_is_named_with_its_table(well: EmbeddedCloud, lake: Lake) -> None:
+    """One byte of a data file is another than was signed: nothing but a read notices."""
+    bucket, s3 = lake.settings.bucket, lake.s3
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix="tables/bronze")["Contents"]
+    key = next(entry["Key"] for entry in listed if entry["Key"].endswith(".parquet"))
+    good = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    s3.put_object(Bucket=bucket, Key=key, Body=good[:10] + bytes([good[10] ^ 1]) + good[11:])
+    found = look(well)
+    assert not found["reads"].ok and "query verified of bronze.gauges" in found["reads"].seen
+    s3.put_object(Bucket=bucket, Key=key, Body=good)
