@@ -16,6 +16,7 @@ from typing import Any, Self
 from catalog.core.settings import PREFIX, ROLE_PREFIX, variable_of
 from infra.app import build_app
 from infra.local.assembly import AppBuilder, Template, deploy, resources, synthesise
+from infra.local.authorization import Authorization
 from infra.local.awslambda.service import LambdaService
 from infra.local.clock import Clock, SystemClock
 from infra.local.emr.runner import JobRunner
@@ -80,6 +81,7 @@ class EmbeddedCloud:
             self._undo.append(self.jobs.stop)
             deploy(self.endpoint, templates_of(self._app), {"Issuer": self.gateway.issuer.address})
             self.gateway.stand_for_pool()
+            self.server.authorization = Authorization(self.endpoint, self.jobs.role_of)
             # Last, so that no function receives messages before every stack is deployed.
             self.mappings.start()
             self._undo.append(self.mappings.stop)

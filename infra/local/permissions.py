@@ -1,6 +1,6 @@
-"""The IAM actions that each recorded request requires, and whether a deployed role's policies allow them.
+"""The IAM actions that each request requires, and whether a deployed role's policies allow them.
 
-Denies nothing at run time: tests compare the requests of a run with the roles it ran under afterwards.
+`authorization` denies requests by it; tests also compare what was asked in a run with what its roles allow besides.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -64,6 +65,10 @@ def required_actions(request: Request, endpoint: Endpoint) -> Iterator[Requested
             for bus in request.subjects:
                 name = bus.rpartition("/")[2]
                 yield RequestedAction(f"events:{request.action}", _arn(endpoint, "events", f"event-bus/{name}"))
+        case "kms":
+            (key,) = request.subjects
+            named = key if key.startswith("arn:") else _arn(endpoint, "kms", f"key/{key}")
+            yield RequestedAction(f"kms:{request.action}", named)
         case "dynamodb":
             (table,) = request.subjects
             yield RequestedAction(f"dynamodb:{request.action}", _arn(endpoint, "dynamodb", f"table/{table}"))
@@ -127,7 +132,12 @@ def _covers(statement: dict[str, Any], request: RequestedAction) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    return bool(re.fullmatch(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), text, re.DOTALL))
+    return bool(_expression(pattern).fullmatch(text))
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 
 from infra.local.account import answer
+from infra.local.authorization import Authorization, denial
 from infra.local.endpoint import Endpoint
 from infra.local.faults import FaultPlan, Refused
 from infra.local.formation import install_types
@@ -25,6 +26,7 @@ from infra.local.hardening import harden_moto
 from infra.local.latency import Latency
 from infra.local.listener import Handler, Listener
 from infra.local.network import reaches
+from infra.local.permissions import RequestedAction
 from infra.local.requests import Request, RequestLog, peek_body
 
 Environ = dict[str, Any]
@@ -64,6 +66,8 @@ class ApiServer:
         self.control: Control | None = None
         """Returns the document for `/_strandline/<name>`, or None for an unknown name."""
         self.faults = FaultPlan()
+        self.authorization: Authorization | None = None
+        """Denies what roles do not allow; None: everybody may do everything."""
         self.latency: Latency | None = None
         """Adds AWS's latencies to every request; None: as fast as loopback."""
         self._moto = _Dispatcher(create_backend_app)
@@ -91,7 +95,17 @@ class ApiServer:
             self.log.add(request, 0)
             raise ConnectionResetError(f"{request.principal} cannot reach {request.service} without a VPC")
         with self.latency.added(request) if self.latency else nullcontext():
+            if self.authorization and (denied := self.authorization.denied(request)):
+                return self._deny(request, denied, environ, start_response)
             return self._answer(request, environ, start_response)
+
+    def _deny(
+        self, request: Request, denied: RequestedAction, environ: Environ, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        peek_body(environ)  # the connection is used again
+        status, headers, body = denial(request, denied)
+        self._recording(request, start_response)(status, headers)
+        return [body]
 
     def _answer(self, request: Request, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if request.service in ("lambda", "servicequotas") and (known := answer(request, peek_body(environ))):

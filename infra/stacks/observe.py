@@ -146,7 +146,7 @@ class ObserveStack(Stack):
         )
         self._alarm(
             "ReadsFailed",
-            "reads or proofs fail that callers rely on: the canary's log, or `strandline doctor --deployed`, says which",
+            "reads or proofs fail that callers rely on: `strandline doctor --deployed` or the canary's log says which",
             self._of_lake("canary", metrics.READS_FAILED, "Sum"),
             threshold=1,
         )

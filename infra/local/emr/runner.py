@@ -25,7 +25,7 @@ from infra.local.emr import api as emr_api
 from infra.local.emr.capacity import Capacity
 from infra.local.emr.driver import Driver, last_error
 from infra.local.emr.submit import NotRunnable, plan
-from infra.local.endpoint import Endpoint
+from infra.local.endpoint import Endpoint, access_key
 from infra.local.quotas import quotas
 from spark_jobs.session import scratch_directory
 
@@ -69,6 +69,12 @@ class JobRunner:
         """The states that a job run went through; polling GetJobRun may miss some."""
         with self._lock:
             return list(self._runs[job_run_id].history)
+
+    def role_of(self, principal: str) -> str | None:
+        """The role of the job runs with this principal, given as an access key id; None if there is none."""
+        with self._lock:
+            runs = [run for run in self._runs.values() if access_key(run.principal) == principal]
+        return str(runs[-1].job.execution_role_arn) if runs else None
 
     def output(self, job_run_id: str) -> tuple[str, str]:
         """The driver's stdout and stderr so far, the last megabyte of each."""
