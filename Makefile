@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test forge lint localstack simulate fuzz bench bench-quick docs synth sbom lock clean
+.PHONY: help setup demo check test forge lint localstack simulate chaos fuzz bench bench-quick docs synth sbom lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ lint: setup ## ruff, mypy, import-linter
 SEEDS ?= 0:1000
 simulate: setup ## the whole lake in one thread, with faults: SEEDS=0:1000 or one seed, ARGS=--trace
 	@PYTHONHASHSEED=0 $(RUN) python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+chaos: setup ## a lake with writers whose functions are killed and frozen for six minutes: nothing is lost, all is back in 30 s
+	@$(RUN) python -m tests.chaos $(ARGS)
 
 localstack: setup ## LocalStack in an environment of its own: one test deploys to it
 	@$(PYTHON) -m tools.setup.localstack

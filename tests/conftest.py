@@ -29,6 +29,7 @@ SPREAD = ("tests/contract/timeline/test_faults.py",)
 LONGEST_FIRST = (
     "tests/spark/",
     "tests/e2e/",
+    "tests/chaos/",
     "tests/simulation/",
     "tests/contract/timeline/",
     "tests/contract/",
