@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from catalog.core.errors import Invalid
+from catalog.core.errors import Internal, Invalid
 from catalog.query.plan.functions import ALLOWED_FUNCTIONS, CALL_BY_NAME
 from catalog.query.plan.syntax import ROW_SOURCES, check_calls
 from catalog.query.run import engine
@@ -293,8 +293,9 @@ def test_memory_is_bounded_and_nothing_spills(session: Session) -> None:
     ("text", "reason"),
     [
         ("SELECT 1 // (a - 1000000) AS n FROM range(2000000) t(a)", "cannot be run: Division by zero"),
-        (  # the first rows are small, and those after row 1,000,000 over the limit at once
-            "SELECT repeat('x', CASE WHEN a < 1000000 THEN 1 ELSE 1000000 END) AS n FROM range(2000000) t(a)",
+        (  # small rows for the first batch, some that the reader then holds, and others over the limit at once
+            "SELECT repeat('x', CASE WHEN a < 100000 THEN 1 WHEN a < 150000 THEN 500 ELSE 1000000 END) AS n "
+            "FROM range(200000) t(a)",
             "needs more than 64 MiB",
         ),
     ],
@@ -308,17 +309,36 @@ def test_an_error_after_the_first_rows_has_its_reason_and_frees_what_it_held(
     with pytest.raises(Invalid, match=reason) as caught:
         list(batches)
     assert caught.value.__traceback__ is not None  # the error is still held, and with it the frames that raised it
-    (used,) = session._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
-    assert used[0] < 8 << 20
+    assert used_memory() < 8 << 20
 
 
 def test_rows_that_nobody_reads_on_hold_no_memory(session: Session) -> None:
-    text, limits = "SELECT repeat('x', 1000) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
+    text, limits = "SELECT repeat('x', (a / 10)::INT) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
     batches = session.run(text, {}, session.schema(text, {}), time.monotonic() + limits.seconds, limits)
     assert next(batches).num_rows
+    assert used_memory() > 8 << 20  # what the engine has made ahead of the reader
     batches.close()  # type: ignore[attr-defined]
-    (used,) = session._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
-    assert used[0] < 8 << 20
+    assert used_memory() < 8 << 20
+
+
+def test_an_error_of_ours_frees_what_the_engine_held(session: Session) -> None:
+    """While somebody holds the error, as a log does, its frames live, and with them the engine's reader."""
+    text, limits = "SELECT repeat('x', (a / 10)::INT) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
+    other = pa.schema([("n", pa.int64())])
+    with pytest.raises(Internal, match="returned column n as string but planned int64") as caught:
+        next(session.run(text, {}, other, time.monotonic() + limits.seconds, limits))
+    assert caught.value.__traceback__ is not None
+    assert used_memory() < 8 << 20
+
+
+def used_memory() -> int:
+    """What the engine holds, asked in a session of its own: another statement in a session ends the one before."""
+    asking = Session(MEMORY)
+    try:
+        (used,) = asking._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+        return int(used[0])
+    finally:
+        asking.close()
 
 
 def test_a_running_statement_is_interrupted(session: Session) -> None:
