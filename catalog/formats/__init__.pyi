@@ -24,3 +24,5 @@ from catalog.formats.reader import unify as unify
 from catalog.formats.row_writers import check_representable as check_representable
 from catalog.formats.row_writers import json_value as json_value
 from catalog.formats.row_writers import open_writer as open_writer
+from catalog.formats.time_bounds import OUT_OF_RANGE as OUT_OF_RANGE
+from catalog.formats.time_bounds import first_time_out_of_range as first_time_out_of_range

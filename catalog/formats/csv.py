@@ -16,6 +16,7 @@ from catalog.formats.exact_numbers import changed_numbers
 from catalog.formats.limits import FileRejected, FormatLimits, NoRows
 from catalog.formats.number_marks import NumberMarks
 from catalog.formats.text_times import as_iso
+from catalog.formats.time_bounds import OUT_OF_RANGE, first_time_out_of_range
 
 _ROW = re.compile(r"Row #(?P<row>\d+): (?P<reason>.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(?P<column>\d+)")
@@ -139,6 +140,8 @@ def _convert(column: Any, type_: pa.DataType, name: str, options: CsvOptions, fi
         typed = texts.cast(type_)
         if pt.is_floating(type_):
             _check_exact(texts, typed, name, first)
+        if (row := first_time_out_of_range(typed)) is not None:
+            raise FileRejected(f"{column[row].as_py()!r}: {OUT_OF_RANGE}", row=first + row, column=name)
         return typed
     except pa.ArrowNotImplementedError:
         return column  # a list or a struct

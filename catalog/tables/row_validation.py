@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from catalog.core.errors import Invalid
+from catalog.formats import OUT_OF_RANGE, first_time_out_of_range
 
 Rows = Any
 """A pyarrow Table, RecordBatch or reader, an iterable of batches or of dicts, a pandas frame, or anything with Arrow's
@@ -39,14 +40,6 @@ _CONVERSION_ERRORS = (
     ValueError,
     OverflowError,
 )
-
-
-_TIME_BOUNDS = {
-    "date32[day]": (-719_162, 2_932_896),
-    "us": (-62_135_596_800_000_000, 253_402_300_799_999_999),
-    "time64[us]": (0, 86_399_999_999),
-}
-"""Python's: the years 1 to 9999, and a day. Nanoseconds end in the year 2262 by themselves."""
 
 
 def check_rows(schema: Schema, rows: Rows, *, table: str) -> pa.Table:
@@ -165,26 +158,10 @@ def _convert(column: Any, target: pa.DataType, name: str, table: str) -> Any:
         row, reason = _first_failure(column, convert)
         value = column[row] if isinstance(column, list) else _as_python(column[row])
         raise _invalid(table, f"{value!r} is not a valid {target}: {reason}", row, name) from None
-    if not all(map(_times_are_in_range, converted.chunks if isinstance(converted, pa.ChunkedArray) else [converted])):
-        raise _invalid(table, f"column {name!r} has a time outside of the years 1 to 9999, or of a day")
+    row = first_time_out_of_range(converted)
+    if row is not None:
+        raise _invalid(table, OUT_OF_RANGE, row, name)
     return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted], target)  # type: ignore[call-overload]
-
-
-def _times_are_in_range(array: Any) -> bool:
-    """Whether Python, and so Iceberg's statistics of the file, can hold every time in the array, however nested."""
-    kind = array.type
-    if pt.is_struct(kind):
-        return all(map(_times_are_in_range, array.flatten()))
-    if pt.is_map(kind):
-        return _times_are_in_range(array.keys) and _times_are_in_range(array.items)
-    if pt.is_nested(kind):
-        return _times_are_in_range(array.flatten())
-    bounds = _TIME_BOUNDS.get(str(kind.unit if pt.is_timestamp(kind) else kind))
-    if bounds is None:
-        return True
-    numbers = array.cast(pa.int32() if pt.is_date32(kind) else pa.int64())
-    extremes: Any = pc.min_max(numbers).as_py()
-    return extremes["min"] is None or bool(bounds[0] <= extremes["min"] and extremes["max"] <= bounds[1])
 
 
 def _as_python(value: Any) -> Any:
