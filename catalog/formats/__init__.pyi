@@ -2,6 +2,8 @@ from catalog.formats.apart import ApartReader as ApartReader
 from catalog.formats.arrow import read_arrow_stream as read_arrow_stream
 from catalog.formats.arrow import stream_end as stream_end
 from catalog.formats.csv_dialect import CsvOptions as CsvOptions
+from catalog.formats.exact_decimals import cast_decimals as cast_decimals
+from catalog.formats.exact_decimals import cast_nested as cast_nested
 from catalog.formats.exact_numbers import exact_float as exact_float
 from catalog.formats.export_format import ExportFormat as ExportFormat
 from catalog.formats.inference import Inference as Inference

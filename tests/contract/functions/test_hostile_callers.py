@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
@@ -87,6 +88,22 @@ class TestRows:
         assert "SIGSEGV" in crashed.body["detail"]
         assert api("POST", f"/tables/{table}/rows", GOOD, media_type=ARROW).status == 200
         api.restart()
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            [1] * 100_000,
+            [{"x" * 4_000_000: 1}],
+            [{"a": "x" * 4_000_000}],
+            [{"a": 1, "b": ["x" * 4_000_000]}],
+            [{"a": [[[["x" * 4_000_000]]]]}],
+        ],
+        ids=["100,000 faults", "a name", "a value", "a list", "a nested list"],
+    )
+    def test_a_problem_is_small_whatever_it_quotes(self, api: Function, table: str, rows: list[Any]) -> None:
+        """Lambda makes an error of a response of more than 6 MB."""
+        answer = api("POST", f"/tables/{table}/rows", {"rows": rows})
+        assert answer.status == 400 and len(json.dumps(answer.body)) < 32_000, answer.status
 
     def test_many_rows_of_many_columns_are_not_allocated(self, api: Function) -> None:
         name = f"silver.t{uuid4().hex[:10]}"
