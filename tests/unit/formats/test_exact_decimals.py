@@ -124,8 +124,8 @@ def test_nested_decimals_that_fit_are_kept() -> None:
 
 def test_values_that_no_list_has_are_not_read() -> None:
     """Arrow would cast them with the others, and read beyond its tables."""
-    hidden = pa.array(["0." + "0" * 7_000_000 + "1", "1", "0." + "0" * 7_000_000 + "1"])
-    column = pa.ListArray.from_arrays(pa.array([1, 2], pa.int32()), hidden)
+    hidden = pa.array(["no number", "1", "no number"])
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), hidden)[1:2]
     schema = Schema(NestedField(1, "a", ListType(2, DecimalType(38, 2), element_required=False), required=False))
     assert check_rows(schema, pa.table({"a": column}), table="t").to_pylist() == [{"a": [Decimal("1.00")]}]
 
