@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from catalog.core.errors import Invalid
+from catalog.formats import cast_decimals
 from catalog.tables import TableVersion
 
 
@@ -18,13 +19,18 @@ def typed_keys(version: TableVersion, key: Sequence[str], keys: Sequence[Mapping
     try:
         return [
             {
-                name: pa.scalar(value).cast(columns.field(name).type).as_py() if isinstance(value, str) else value
+                name: _value(value, columns.field(name).type) if isinstance(value, str) else value
                 for name, value in each.items()
             }
             for each in keys
         ]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Invalid(f"the key is not one of {version.name}: {error}", subject=version.name) from None
+
+
+def _value(text: str, type_: Any) -> Any:
+    texts = pa.array([text])
+    return (cast_decimals(texts, type_) if pa.types.is_decimal(type_) else texts.cast(type_))[0].as_py()
 
 
 def with_ids(rows: pa.Table, version: TableVersion, key: Sequence[str]) -> pa.Table:

@@ -2,6 +2,8 @@ from catalog.formats.apart import ApartReader as ApartReader
 from catalog.formats.arrow import read_arrow_stream as read_arrow_stream
 from catalog.formats.arrow import stream_end as stream_end
 from catalog.formats.csv_dialect import CsvOptions as CsvOptions
+from catalog.formats.exact_decimals import cast_decimals as cast_decimals
+from catalog.formats.exact_decimals import cast_nested as cast_nested
 from catalog.formats.exact_numbers import exact_float as exact_float
 from catalog.formats.export_format import ExportFormat as ExportFormat
 from catalog.formats.inference import Inference as Inference
@@ -24,3 +26,5 @@ from catalog.formats.reader import unify as unify
 from catalog.formats.row_writers import check_representable as check_representable
 from catalog.formats.row_writers import json_value as json_value
 from catalog.formats.row_writers import open_writer as open_writer
+from catalog.formats.time_bounds import OUT_OF_RANGE as OUT_OF_RANGE
+from catalog.formats.time_bounds import first_time_out_of_range as first_time_out_of_range

@@ -53,7 +53,7 @@ class Tally:
         self.matched += int(np.count_nonzero(mask))
         if self.other is None and not mask.all():
             at = int(np.argmin(mask))
-            self.other = values[at].as_py()
+            self.other = values[at].as_py()[: _SHOWN + 1]  # a value may have megabytes, and there are many columns
             self.row = None if rows is None else int(rows[at])
 
     def add(self, later: Tally) -> None:
@@ -138,6 +138,7 @@ class ColumnEvidence:
         both.texts = self.texts or later.texts
         both.count += later.count
         both.local += later.local
+        both.ruled = later.ruled if not self.count else self.ruled and (later.ruled or not later.count)
         both.forms |= later.forms
         both.numbers.add(later.numbers)
         both.dmy.add(later.dmy)

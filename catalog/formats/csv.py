@@ -12,15 +12,19 @@ import pyarrow.csv as csv
 import pyarrow.types as pt
 
 from catalog.formats.csv_dialect import CsvOptions, resolve_dialect
+from catalog.formats.exact_decimals import cast_decimals
 from catalog.formats.exact_numbers import changed_numbers
 from catalog.formats.limits import FileRejected, FormatLimits, NoRows
 from catalog.formats.number_marks import NumberMarks
 from catalog.formats.text_times import as_iso
+from catalog.formats.time_bounds import OUT_OF_RANGE, first_time_out_of_range
 
 _ROW = re.compile(r"Row #(?P<row>\d+): (?P<reason>.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(?P<column>\d+)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HEXADECIMAL = r"^[+-]?0[xX]"
+_SHOWN = 100
+"""The characters of a value that an error shows."""
 _ADVICE = "make the column a string or a decimal, with `strandline ingest rule set`"
 _ENCODING_ADVICE = (
     "save the file as UTF-8, or set its encoding with `strandline ingest rule set TABLE --csv encoding=…`"
@@ -136,26 +140,25 @@ def _convert(column: Any, type_: pa.DataType, name: str, options: CsvOptions, fi
     elif pt.is_date(type_) or pt.is_timestamp(type_):
         texts = as_iso(column, options.dates)
     try:
-        typed = texts.cast(type_)
+        typed = _cast(texts, type_)
         if pt.is_floating(type_):
             _check_exact(texts, typed, name, first)
+        if (row := first_time_out_of_range(typed)) is not None:
+            raise FileRejected(f"{column[row].as_py()!r}: {OUT_OF_RANGE}", row=first + row, column=name)
         return typed
     except pa.ArrowNotImplementedError:
         return column  # a list or a struct
     except pa.ArrowInvalid:
-        for row, value in enumerate(texts):
-            if _cast(value, type_) is value:
-                raise _wrong_type(column[row], type_, first + row, name) from None
-        raise
+        row = _first_failure(texts, type_)
+        raise _wrong_type(column[row], type_, first + row, name) from None
 
 
 def _wrong_type(value: Any, type_: pa.DataType, row: int, column: str) -> FileRejected:
     advice = "correct the value"
     if (pt.is_date(type_) or pt.is_timestamp(type_)) and as_iso(pa.array([value.as_py()]), "dmy")[0] != value:
         advice = "say whether the day or the month is first, with `strandline ingest rule set TABLE --csv dates=dmy`"
-    return FileRejected(
-        f"{value.as_py()!r} is not a valid {type_}, the column's type: {advice}", row=row, column=column
-    )
+    shown = value.as_py() if len(value.as_py()) <= _SHOWN else f"{value.as_py()[:_SHOWN]}…"
+    return FileRejected(f"{shown!r} is not a valid {type_}, the column's type: {advice}", row=row, column=column)
 
 
 def _check_exact(texts: Any, numbers: Any, name: str, first: int) -> None:
@@ -164,12 +167,21 @@ def _check_exact(texts: Any, numbers: Any, name: str, first: int) -> None:
         raise FileRejected(f"{reason}: {_ADVICE}", row=first + row, column=name)
 
 
-def _cast(value: Any, type_: pa.DataType) -> Any:
-    """The value, or the column, cast to the type; unchanged if the cast fails."""
-    try:
-        return value.cast(type_)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return value
+def _cast(texts: Any, type_: pa.DataType) -> Any:
+    return cast_decimals(texts, type_) if pt.is_decimal(type_) else texts.cast(type_)
+
+
+def _first_failure(texts: Any, type_: pa.DataType) -> int:
+    """The first row whose text is not of the type, by bisection."""
+    low, high = 0, len(texts)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _cast(texts[low:middle], type_)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
 
 
 def _any(column: Any, pattern: str) -> bool:

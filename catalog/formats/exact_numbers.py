@@ -76,8 +76,8 @@ def changed_numbers(texts: Any, numbers: Any) -> Iterator[tuple[int, str]]:
 
 def _single_fault(text: str, value: float) -> str | None:
     """What is wrong with a value of a 32-bit float column: fractions may be rounded, integers may not."""
-    if isinf(value) or (INTEGER.fullmatch(text) and int(value) != int(text)):
-        return f"a 32-bit float cannot hold {text}"
+    if isinf(value) or (INTEGER.fullmatch(text) and Decimal(value) != Decimal(text)):  # int() refuses 4,300 digits
+        return f"a 32-bit float cannot hold {_short(text)}"
     return None
 
 

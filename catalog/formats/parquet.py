@@ -29,6 +29,7 @@ from catalog.formats.parquet_headers import (
     read_pages,
     read_row_groups,
 )
+from catalog.formats.parquet_int96 import UNIT, check_int96, int96_columns
 from catalog.formats.thrift import malformed
 
 BATCH_ROWS = 64 * 1024
@@ -49,18 +50,28 @@ def read_parquet(source: Any, limits: FormatLimits) -> Iterator[pa.RecordBatch]:
     """
     chunks: Any = _ChunkReader(source)  # pyarrow's stubs do not accept file objects
     try:
-        groups, size = chunks.row_groups(), 0
-        file = pq.ParquetFile(chunks, pre_buffer=False)
+        groups, size, first = chunks.row_groups(), 0, 0
+        file = pq.ParquetFile(chunks, pre_buffer=False, coerce_int96_timestamp_unit=UNIT)
         check_shape(file.schema_arrow, limits)
         check_types(file.schema_arrow)
         check_size(sum(group.size for group in groups), limits)
+        int96 = int96_columns(file.schema)
         for number, group in enumerate(groups):
             if not group.rows:
                 continue  # the offsets of an empty row group are undefined
             columns = _columns(group, file.schema, chunks)
             check_size(size + sum(column.decoded for column in columns), limits)
             batch_rows, coded = _batch_rows(columns, group.rows, limits), [c.path for c in columns if c.is_coded]
-            reader = pq.ParquetFile(chunks, metadata=file.metadata, pre_buffer=False, read_dictionary=coded)
+            if int96:
+                check_int96(chunks, file.metadata, number, int96, batch_rows, first)
+            reader = pq.ParquetFile(
+                chunks,
+                metadata=file.metadata,
+                pre_buffer=False,
+                read_dictionary=coded,
+                coerce_int96_timestamp_unit=UNIT,
+            )
+            first += group.rows
             for batch in reader.iter_batches(batch_rows, row_groups=[number]):
                 check_batch(batch)
                 for part, decoded in _slices(batch, limits):
@@ -80,7 +91,8 @@ def read_parquet_table(source: Any, limits: FormatLimits) -> pa.Table:
     if batches:
         return pa.Table.from_batches(batches)
     chunks: Any = _ChunkReader(source)
-    return pq.read_schema(chunks).remove_metadata().empty_table()
+    file = pq.ParquetFile(chunks, pre_buffer=False, coerce_int96_timestamp_unit=UNIT)
+    return file.schema_arrow.remove_metadata().empty_table()
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,11 @@ class _JsonLines:
         self._sink = sink
 
     def write(self, batch: pa.RecordBatch) -> None:
-        lines = [json.dumps(json_value(row), ensure_ascii=False) for row in batch.to_pylist()]
+        try:
+            rows = batch.to_pylist()
+        except (OverflowError, ValueError) as error:  # another engine may commit a time that Python does not have
+            raise Invalid(f"a value has no form in JSON ({error}): export to Parquet, or cast the column") from None
+        lines = [json.dumps(json_value(row), ensure_ascii=False) for row in rows]
         self._sink.write(("\n".join(lines) + "\n").encode())
 
     def close(self) -> None:

@@ -112,10 +112,15 @@ def find_times(column: Any, form: str) -> Times | None:
     hour = np.where(twelve, hour % 12 + 12 * pc.equal(half, pa.scalar("pm")).to_numpy(zero_copy_only=False), hour)
     zone = pc.replace_substring_regex(group("zone"), "^ ?UTC$", "Z")
     parts = {"y": year, "d": first, "m": second, "hour": hour, "minute": minute, "second": second_}
-    dmy = matched & clock & _is_date(year, second, first)
-    mdy = matched & clock & _is_date(year, first, second) if form in _LOCAL_FORMS else dmy
     with_time = pc.not_equal(group("hour"), _NONE).to_numpy(zero_copy_only=False)
     with_zone = pc.not_equal(zone, _NONE).to_numpy(zero_copy_only=False)
+    # In UTC a time of the first or last day may be of another year: such a text is taken for no time.
+    shifted = with_zone & pc.not_equal(zone, pa.scalar("Z")).to_numpy(zero_copy_only=False)
+    clock &= ~(
+        shifted & (((year == 1) & (first == 1) & (second == 1)) | ((year == 9999) & (first * second == 12 * 31)))
+    )
+    dmy = matched & clock & _is_date(year, second, first)
+    mdy = matched & clock & _is_date(year, first, second) if form in _LOCAL_FORMS else dmy
     return Times(form, dmy, mdy, with_time, with_zone, {**parts, "fraction": group("fraction"), "zone": zone})
 
 

@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from catalog.core.errors import Invalid
 from catalog.formats import (
+    OUT_OF_RANGE,
     CsvOptions,
     FileRejected,
     FormatLimits,
     Inference,
     NoRows,
     detect,
+    first_time_out_of_range,
     is_known,
     read_dialect,
     read_rows,
@@ -107,6 +109,7 @@ def _observe(
             file.dialect = read_dialect(stream, file.name, limits, target.csv)
     with open_file() as stream:
         for batch in read_rows(stream, file.name, limits, target.columns, target.csv):
+            _check_times(batch, file.rows)
             file.rows += batch.num_rows
             if inference is not None:
                 inference.observe(batch)
@@ -132,6 +135,13 @@ def _sample(first: tuple[str, Open], columns: pa.Schema, csv: CsvOptions, limits
             rows: list[dict[str, Any]] = batch.slice(0, SAMPLE_ROWS).to_pylist()
             return rows
     return []
+
+
+def _check_times(batch: pa.RecordBatch, first: int) -> None:
+    """Raises FileRejected, with the row in the file, for a time that no table can hold."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if (row := first_time_out_of_range(column)) is not None:
+            raise FileRejected(OUT_OF_RANGE, row=first + row, column=name)
 
 
 def _described(columns: pa.Schema, target: TargetTable, inference: Inference) -> list[PlannedColumn]:

@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from catalog.core.errors import Invalid
+from catalog.formats import OUT_OF_RANGE, cast_decimals, cast_nested, first_time_out_of_range
 
 Rows = Any
 """A pyarrow Table, RecordBatch or reader, an iterable of batches or of dicts, a pandas frame, or anything with Arrow's
@@ -30,6 +31,8 @@ SALT_COLUMN = "strandline_salt"
 """A column of 16 random bytes that each row gets when it is written, unless it has some. It is part of the row's
 digest, so that nobody can confirm a guess of the row's other values after it was erased (docs/guide/erasure.md)."""
 SALT_BYTES = 16
+_SHOWN = 200
+"""The characters of a value, or of a library's reason, that an error shows: a value may have megabytes."""
 
 _CONVERSION_ERRORS = (
     pa.ArrowInvalid,
@@ -39,14 +42,6 @@ _CONVERSION_ERRORS = (
     ValueError,
     OverflowError,
 )
-
-
-_TIME_BOUNDS = {
-    "date32[day]": (-719_162, 2_932_896),
-    "us": (-62_135_596_800_000_000, 253_402_300_799_999_999),
-    "time64[us]": (0, 86_399_999_999),
-}
-"""Python's: the years 1 to 9999, and a day. Nanoseconds end in the year 2262 by themselves."""
 
 
 def check_rows(schema: Schema, rows: Rows, *, table: str) -> pa.Table:
@@ -164,27 +159,19 @@ def _convert(column: Any, target: pa.DataType, name: str, table: str) -> Any:
     except _CONVERSION_ERRORS:
         row, reason = _first_failure(column, convert)
         value = column[row] if isinstance(column, list) else _as_python(column[row])
-        raise _invalid(table, f"{value!r} is not a valid {target}: {reason}", row, name) from None
-    if not all(map(_times_are_in_range, converted.chunks if isinstance(converted, pa.ChunkedArray) else [converted])):
-        raise _invalid(table, f"column {name!r} has a time outside of the years 1 to 9999, or of a day")
+        raise _invalid(table, f"{_shown(value)} is not a valid {target}: {_cut(reason)}", row, name) from None
+    row = first_time_out_of_range(converted)
+    if row is not None:
+        raise _invalid(table, OUT_OF_RANGE, row, name)
     return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted], target)  # type: ignore[call-overload]
 
 
-def _times_are_in_range(array: Any) -> bool:
-    """Whether Python, and so Iceberg's statistics of the file, can hold every time in the array, however nested."""
-    kind = array.type
-    if pt.is_struct(kind):
-        return all(map(_times_are_in_range, array.flatten()))
-    if pt.is_map(kind):
-        return _times_are_in_range(array.keys) and _times_are_in_range(array.items)
-    if pt.is_nested(kind):
-        return _times_are_in_range(array.flatten())
-    bounds = _TIME_BOUNDS.get(str(kind.unit if pt.is_timestamp(kind) else kind))
-    if bounds is None:
-        return True
-    numbers = array.cast(pa.int32() if pt.is_date32(kind) else pa.int64())
-    extremes: Any = pc.min_max(numbers).as_py()
-    return extremes["min"] is None or bool(bounds[0] <= extremes["min"] and extremes["max"] <= bounds[1])
+def _shown(value: Any) -> str:
+    return _cut(repr(value[: 2 * _SHOWN] if isinstance(value, (str, bytes)) else value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _as_python(value: Any) -> Any:
@@ -233,6 +220,10 @@ def _cast(column: Any, target: pa.DataType) -> Any:
         raise TypeError(f"a {source} does not become a {target}")
     if pt.is_decimal(target) and pt.is_integer(source):
         return column.cast(pa.decimal128(38, target.scale)).cast(target)
+    if pt.is_decimal(target) and not pt.is_null(source):
+        return cast_decimals(column, target)
+    if pt.is_nested(target) and not pt.is_null(source):
+        return cast_nested(column, target)
     cast = column.cast(target)
     if pt.is_float32(target) and pt.is_float64(source) and len(column):
         overflowed = pc.and_(pc.is_finite(column), pc.invert(pc.is_finite(cast)))

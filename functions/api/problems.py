@@ -20,6 +20,8 @@ from catalog.core.errors import KINDS, as_lake_error
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:strandline:"
+MAX_FAULTS, MAX_DETAIL, MAX_NAME = 20, 4000, 200
+"""What a problem says at most: it quotes what the caller sent, and Lambda makes an error of more than 6 MB."""
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +83,23 @@ def error_response(error: Exception, instance: str) -> Response[str]:
 
 
 def validation_response(errors: Sequence[Mapping[str, Any]], instance: str) -> Response[str]:
-    """The response for pydantic's errors: all of them, without the values, which may be secrets."""
-    faults = [Fault(at=[_location(part) for part in problem["loc"]], reason=str(problem["msg"])) for problem in errors]
+    """The response for pydantic's errors: the first ones, without the values, which may be secrets."""
+    faults = [
+        Fault(at=[_location(part) for part in problem["loc"][:MAX_FAULTS]], reason=_cut(str(problem["msg"])))
+        for problem in errors[:MAX_FAULTS]
+    ]
+    if len(errors) > MAX_FAULTS:
+        faults.append(Fault(at=["body"], reason=f"and {len(errors) - MAX_FAULTS} more"))
     reasons = "; ".join(f"{'.'.join(map(str, fault.at))}: {fault.reason}" for fault in faults[:5])
     return _response(STATUSES["invalid"], "invalid", f"the request is not valid: {reasons}", instance, errors=faults)
 
 
 def _location(part: Any) -> str | int:
-    return part if isinstance(part, int) else str(part)
+    return part if isinstance(part, int) else _cut(str(part), MAX_NAME)
+
+
+def _cut(text: str, most: int = MAX_DETAIL) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _response(
@@ -104,9 +115,9 @@ def _response(
         type=TYPE_PREFIX + kind,
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=detail,
+        detail=_cut(detail),
         instance=instance,
-        subject=subject,
+        subject=None if subject is None else _cut(subject, MAX_NAME),
         errors=list(errors),
     )
     # json.dumps escapes non-ASCII: whatever a message quotes, even lone surrogates, the body is valid UTF-8.

@@ -29,7 +29,11 @@ class Answer:
     def __init__(self, response: dict[str, Any]) -> None:
         self.status, self.headers = int(response["statusCode"]), response["headers"]
         body = response.get("body")
-        self.body: Any = base64.b64decode(body) if response.get("isBase64Encoded") else json.loads(body or "null")
+        self.body: Any = body
+        if response.get("isBase64Encoded"):
+            self.body = base64.b64decode(body)
+        elif not str(self.headers.get("Content-Type")).startswith("text/csv"):
+            self.body = json.loads(body or "null")
 
 
 def _shown(value: Any) -> str:
@@ -58,6 +62,7 @@ class Function:
         key: str | None = None,
         query: str = "",
         media_type: str = "application/json",
+        accept: str | None = None,
         anonymous: bool = False,
         **claims: Any,
     ) -> Answer:
@@ -66,6 +71,7 @@ class Function:
         token = f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.signature"
         headers = {"content-type": media_type, "authorization": f"Bearer {token}"}
         headers |= {"idempotency-key": key} if key else {}
+        headers |= {"accept": accept} if accept else {}
         text = base64.b64encode(body).decode() if isinstance(body, bytes) else json.dumps(body)
         event: dict[str, Any] = {
             "version": "2.0",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from statistics import median
@@ -27,9 +27,10 @@ MAX_RECORDS = 10
 _DESCENDING_FROM_MS = 10**14
 
 
-def shape_of(normalised: str) -> str:
-    """A digest of the statement's text, without its whitespace and the values of its parameters."""
-    return sha256(normalised.encode()).hexdigest()[:32]
+def shape_of(normalised: str, tables: Iterable[str]) -> str:
+    """A digest of the statement's text, without its whitespace and the values of its parameters, and of the full names
+    of its tables: the same text may name another table for another caller, who may not learn of this one."""
+    return sha256("\n".join([normalised, *sorted(tables)]).encode()).hexdigest()[:32]
 
 
 class EstimateHistory:

@@ -74,3 +74,5 @@ variant_contains variant_exists variant_extract variant_extract_string variant_g
 variant_keys variant_type variant_typeof version wavg week weekday weekofyear weighted_avg xor year yearweek
 """
 ALLOWED_FUNCTIONS = _OPERATORS | frozenset(_NAMES.split())
+CALL_BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
+"""Those that call the aggregate whose name is the text in their second argument."""

@@ -6,13 +6,13 @@ disagree. Tables of the lake are `strandline.<relation>` in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from catalog.core.errors import Invalid
-from catalog.query.plan.functions import ALLOWED_FUNCTIONS
+from catalog.query.plan.functions import ALLOWED_FUNCTIONS, CALL_BY_NAME
 
 Node: TypeAlias = dict[str, Any]
 
@@ -20,12 +20,6 @@ TABLES_SCHEMA = "strandline"
 """The schema under which the planner names the tables of the lake."""
 ROW_SOURCES = frozenset({"generate_series", "range", "unnest", "json_each", "json_tree"})
 """Functions in FROM that make rows from their arguments alone. Any other could read what was not granted."""
-_SOURCES = frozenset(
-    {
-        "BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST", "EMPTY", "EMPTY_FROM", "PIVOT",
-        "COLUMN_DATA", "SHOW_REF",
-    }
-)  # fmt: skip
 _CALLS = frozenset({"FUNCTION", "WINDOW"})
 _CALLABLE = ALLOWED_FUNCTIONS | ROW_SOURCES
 _ENGINE_TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
@@ -87,8 +81,33 @@ def check_calls(tree: Node, own: Collection[str] = ()) -> None:
             raise Invalid("POSITIONAL JOIN is not supported: number the rows with row_number() and join by the number")
         elif kind == "SHOW_REF" and node.get("show_type") not in ("SUMMARY", "DESCRIBE"):
             raise Invalid("SHOW is not supported here: write SELECT, or SUMMARIZE")
-        elif node.get("class") in _CALLS and str(node["function_name"]).lower() not in callable_names:
-            raise _no_function(str(node["function_name"]))
+        elif node.get("class") in _CALLS:
+            _check_call(node, callable_names)
+
+
+def _check_call(node: Node, callable_names: Collection[str]) -> None:
+    name = str(node["function_name"])
+    if name.lower() not in callable_names:
+        raise _no_function(name)
+    if node.get("export_state"):
+        raise Invalid("EXPORT_STATE is not supported: select the aggregate itself")
+    if name.lower() in CALL_BY_NAME:
+        _check_named_aggregate(name, node["arguments"])
+
+
+def _check_named_aggregate(function: str, arguments: Sequence[Node]) -> None:
+    """Invalid unless the aggregate's name is a text in the statement, and one that a query may call."""
+    if len(arguments) < 2:
+        return  # the engine says what it takes
+    second = arguments[1]["expression"]
+    literal = second["literal"] if second.get("class") == "CONSTANT" else {}
+    if literal.get("kind") != "STRING" or any(argument.get("name") for argument in arguments):
+        raise Invalid(
+            f"{function} takes the aggregate's name as a text in the query: write {function}(…, 'sum')",
+            subject=function,
+        )
+    if str(literal["text"]).lower() not in ALLOWED_FUNCTIONS:
+        raise _no_function(str(literal["text"]))
 
 
 def _no_function(name: str) -> Invalid:

@@ -216,7 +216,7 @@ class Queries:
             id=id or uuid4().hex,
             subject=getattr(query.caller, "subject", None),
             digest=digest_of(*query.request),
-            shape=shape_of(plan.statement.normalised),
+            shape=_shape(plan),
             submitted_ms=int(time.time() * 1000),
             sql=text,
             reads=tuple(
@@ -303,7 +303,7 @@ class Queries:
         return Answer(rows.schema, iter(rows.to_batches()), plan_receipt(plan, traffic, None), explanation)
 
     def _with_history(self, plan: Plan) -> Explanation:
-        records = self._history.newest(shape_of(plan.statement.normalised)) if self._history is not None else []
+        records = self._history.newest(_shape(plan)) if self._history is not None else []
         return replace(plan.explanation, seen=tuple(history_lines(records)))
 
     def _observed(
@@ -316,7 +316,7 @@ class Queries:
             yield batch
         explanation = plan.explanation
         measurement = {
-            "shape": shape_of(plan.statement.normalised),
+            "shape": _shape(plan),
             "route": str(explanation.route),
             "estimated_bytes": explanation.bytes,
             "estimated_memory": explanation.memory_bytes,
@@ -331,3 +331,7 @@ class Queries:
             self._observe(measurement)
         if self._history is not None:
             self._history.record(measurement)
+
+
+def _shape(plan: Plan) -> str:
+    return shape_of(plan.statement.normalised, {name for name, _ in plan.binding.tables})

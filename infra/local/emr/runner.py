@@ -188,7 +188,6 @@ class JobRunner:
         with self._lock:
             job, now = run.job, utcnow()
             run.history.append(state)
-            job.state, job.state_details, job.updated_at = state, details[:_MAX_STATE_DETAILS], now
             if run.started is not None and state == "PENDING":
                 job.queued_duration_milliseconds = int((now - job.created_at).total_seconds() * 1000)
             if state in _FINAL_STATES:
@@ -199,6 +198,9 @@ class JobRunner:
                     job.total_resource_utilization = _utilization(run, seconds)
                     # Billed: a minute at least for each worker.
                     job.billed_resource_utilization = _utilization(run, max(seconds, 60.0))
+            # Last: who reads the final state reads what the run used, too.
+            job.state, job.state_details, job.updated_at = state, details[:_MAX_STATE_DETAILS], now
+            if state in _FINAL_STATES:
                 self._put_state_event(run)
 
     def _put_state_event(self, run: _Run) -> None:

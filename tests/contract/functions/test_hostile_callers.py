@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from catalog.formats import apart
 from functions.api.row_formats import ARROW, PARQUET
-from tests.worlds import bad_reader
+from tests.worlds import bad_reader, times
 from tests.worlds.api import Function
 from tests.worlds.hostile_files import hostile_files, hostile_streams
 from tests.worlds.lake import running_lake
@@ -87,6 +89,22 @@ class TestRows:
         assert api("POST", f"/tables/{table}/rows", GOOD, media_type=ARROW).status == 200
         api.restart()
 
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            [1] * 100_000,
+            [{"x" * 4_000_000: 1}],
+            [{"a": "x" * 4_000_000}],
+            [{"a": 1, "b": ["x" * 4_000_000]}],
+            [{"a": [[[["x" * 4_000_000]]]]}],
+        ],
+        ids=["100,000 faults", "a name", "a value", "a list", "a nested list"],
+    )
+    def test_a_problem_is_small_whatever_it_quotes(self, api: Function, table: str, rows: list[Any]) -> None:
+        """Lambda makes an error of a response of more than 6 MB."""
+        answer = api("POST", f"/tables/{table}/rows", {"rows": rows})
+        assert answer.status == 400 and len(json.dumps(answer.body)) < 32_000, answer.status
+
     def test_many_rows_of_many_columns_are_not_allocated(self, api: Function) -> None:
         name = f"silver.t{uuid4().hex[:10]}"
         api("POST", "/tables", {"name": name, "columns": {f"c{n}": "long" for n in range(500)}})
@@ -105,15 +123,59 @@ class TestRows:
 
 
 class TestTimes:
-    @pytest.mark.parametrize("value", [1 << 62, -(1 << 62), 253_402_300_800_000_000])
-    def test_a_time_that_python_cannot_hold_is_no_error_of_ours(self, api: Function, value: int) -> None:
+    @pytest.mark.parametrize("label", [label for label in times.columns_out_of_range() if "in a " not in label])
+    def test_a_time_that_no_table_can_hold_is_a_400_with_its_row(self, api: Function, label: str) -> None:
+        column, name = times.columns_out_of_range()[label], f"silver.t{uuid4().hex[:10]}"
+        zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
+        type_ = "date" if pa.types.is_date(column.type) else "timestamptz" if zoned else "timestamp"
+        assert api("POST", "/tables", {"name": name, "columns": {"at": type_}}).status == 201
+        for media_type, body in ((ARROW, times.arrow(column)), (PARQUET, times.parquet(column))):
+            answer = api("POST", f"/tables/{name}/rows", body, media_type=media_type)
+            assert answer.status == 400 and "row 1, column 'at'" in answer.body["detail"], answer.body
+
+    @pytest.mark.parametrize("label", [label for label in times.files_out_of_range() if "int96" in label])
+    def test_an_int96_that_no_table_can_hold_is_a_400_with_its_row(self, api: Function, label: str) -> None:
         name = f"silver.t{uuid4().hex[:10]}"
         api("POST", "/tables", {"name": name, "columns": {"at": "timestamp"}})
-        rows, sink = pa.table({"at": pa.array([0, value], pa.timestamp("us"))}), io.BytesIO()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        answer = api("POST", f"/tables/{name}/rows", sink.getvalue(), media_type=ARROW)
-        assert answer.status == 400 and "years 1 to 9999" in answer.body["detail"], answer.body
+        body = times.files_out_of_range()[label][1]
+        answer = api("POST", f"/tables/{name}/rows", body, media_type=PARQUET)
+        assert answer.status == 400 and "row 1, column 'at'" in answer.body["detail"], answer.body
+
+    @pytest.mark.parametrize(
+        ("type_", "text"),
+        [("timestamp", "10000-01-01T00:00:00"), ("timestamp", "0000-12-31T23:59:59"), ("date", "10000-01-01"),
+         ("date", "0000-12-31"), ("timestamptz", "9999-12-31T23:59:59-01:00"), ("date", "-0001-01-01"),
+         ("timestamptz", "0001-01-01T00:00:00+01:00"), ("timestamp", 253_402_300_800_000_000), ("date", 1e300)],
+    )  # fmt: skip
+    def test_a_text_that_is_no_time_of_a_table_is_a_400_with_its_row(
+        self, api: Function, type_: str, text: Any
+    ) -> None:
+        name = f"silver.t{uuid4().hex[:10]}"
+        api("POST", "/tables", {"name": name, "columns": {"at": type_}})
+        answer = api("POST", f"/tables/{name}/rows", {"rows": [{"at": None}, {"at": text}]})
+        assert answer.status == 400 and "row 1, column 'at'" in answer.body["detail"], answer.body
+
+    def test_the_first_and_the_last_time_are_in_every_answer(self, api: Function) -> None:
+        for type_, column in times.columns_at_the_ends().items():
+            name = f"silver.t{uuid4().hex[:10]}"
+            api("POST", "/tables", {"name": name, "columns": {"at": type_}})
+            assert api("POST", f"/tables/{name}/rows", times.arrow(column), media_type=ARROW).status == 200
+            path = f"/tables/{name}/rows"
+            texts = [value.isoformat() for value in column.to_pylist()]
+            assert [row["at"] for row in api("GET", path).body["rows"]] == texts
+            assert api("GET", path, accept="text/csv").body.split() == ["at", *texts]
+            stream = pa.ipc.open_stream(api("GET", path, accept=ARROW).body).read_all()
+            assert stream["at"].combine_chunks().equals(column)
+            stored = pq.read_table(io.BytesIO(api("GET", path, accept=PARQUET).body))
+            assert stored["at"].cast(column.type).combine_chunks().equals(column)
+
+    @pytest.mark.parametrize(
+        "value", ["timestamp '294246-01-01'", "date '10000-01-01'", "date '0001-01-01' - 1", "'infinity'::timestamp"]
+    )
+    @pytest.mark.parametrize("accept", ["application/json", "text/csv", ARROW, PARQUET])
+    def test_a_computed_time_beyond_python_is_no_error_of_ours(self, api: Function, value: str, accept: str) -> None:
+        answer = api("POST", "/query", {"sql": f"select {value} as t"}, accept=accept)
+        assert answer.status == (200 if accept in (ARROW, PARQUET) else 400), answer.body
 
 
 class TestEntries:

@@ -242,3 +242,61 @@ def test_what_shows_the_lake_is_never_cached(lake: Lake, name: str, database: st
     assert len(asked(lake.queries, "SHOW TABLES")) == before + 1
     with pytest.raises(Invalid, match="verif"):
         lake.queries.run("SHOW TABLES", verify=True)
+
+
+class Shapes:
+    """A history that keeps under which shapes queries are recorded, and looked up."""
+
+    def __init__(self) -> None:
+        self.recorded: list[str] = []
+        self.looked_up: list[str] = []
+
+    def record(self, measurement: dict[str, Any]) -> bool:
+        self.recorded.append(measurement["shape"])
+        return True
+
+    def newest(self, shape: str) -> list[dict[str, Any]]:
+        self.looked_up.append(shape)
+        return []
+
+
+def test_explain_tells_nothing_of_queries_over_another_table_of_the_name(lake: Lake, name: str) -> None:
+    """Without its database, a name is another table for another caller."""
+    other, shapes = f"db{uuid4().hex[:8]}.tides", Shapes()
+    lake.tables.create(other, {"id": "long"})
+    sequence(lake, other)
+    queries = Queries(lake.tables, lambda: lake.timeline, lake.attestations, history=shapes)  # type: ignore[arg-type]
+    asked(queries, "SELECT id FROM tides", caller=reader(name))
+    for caller in (reader(name), reader(other)):
+        asked(queries, "EXPLAIN ROUTE SELECT id FROM tides", caller=caller)
+    assert shapes.looked_up[0] == shapes.recorded[0] != shapes.looked_up[1]
+
+
+HIDDEN = [
+    "EXPLAIN SELECT * FROM {0}", "EXPLAIN ROUTE SELECT * FROM {0}", "EXPLAIN ANALYZE SELECT * FROM {0}", "DESCRIBE {0}",
+    "EXPLAIN DESCRIBE {0}", "SUMMARIZE {0}", "DESCRIBE SELECT * FROM {0}", "SUMMARIZE SELECT * FROM {0}",
+    "SHOW COLUMNS FROM {0}", "SHOW SNAPSHOTS FROM {0}", "SHOW CHANGES FROM {0}", "FROM changes('{0}')",
+    "FROM files('{0}')", "FROM history('{0}')", "FROM snapshots('{0}')", "FROM table_columns('{0}')",
+    "SELECT * FROM (DESCRIBE {0})", "SELECT * FROM (SUMMARIZE {1}), {0}",
+    "SELECT * FROM {1} WHERE id IN (SELECT id FROM {0})",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_a_hidden_table_is_said_to_be_none_by_every_statement(lake: Lake, name: str, database: str, text: str) -> None:
+    """As for a name that nobody has: the two errors differ in the name alone."""
+    lake.tables.create(f"{database}.secret", {"id": "long"})
+    errors = []
+    for hidden in (f"{database}.secret", f"{database}.nobody"):
+        with pytest.raises(NotFound, match="or none that you may read") as caught:
+            asked(lake.queries, text.format(hidden, name), caller=reader(name))
+        errors.append(caught.value.message.replace(hidden, "it"))
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("kind", ["", "ANALYZE ", "ROUTE "])
+def test_explain_shows_no_paths_and_no_names_of_the_engine(lake: Lake, name: str, kind: str) -> None:
+    for sql in (f"SELECT * FROM {name} WHERE id > 1", f"SELECT h.index FROM history('{name}') h JOIN {name} t ON true"):
+        text = str(asked(lake.queries, f"EXPLAIN {kind}{sql}", caller=reader(name)))
+        for secret in ("lake://", "s3://", "strandline_", ".parquet", lake.settings.bucket):
+            assert secret not in text, text

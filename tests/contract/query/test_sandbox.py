@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
@@ -12,8 +13,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from catalog.core.errors import Invalid
-from catalog.query.plan.functions import ALLOWED_FUNCTIONS
+from catalog.core.errors import Internal, Invalid
+from catalog.query.plan.functions import ALLOWED_FUNCTIONS, CALL_BY_NAME
 from catalog.query.plan.syntax import ROW_SOURCES, check_calls
 from catalog.query.run import engine
 from catalog.query.run.engine import Session
@@ -155,6 +156,46 @@ def test_only_listed_functions_are_called(session: Session, call: str) -> None:
         check_calls(session.syntax_tree(f"SELECT {call}"))
 
 
+@pytest.mark.parametrize("function", sorted(CALL_BY_NAME))
+def test_an_aggregate_named_by_text_is_one_of_the_list(session: Session, function: str) -> None:
+    def check(arguments: str) -> None:
+        check_calls(session.syntax_tree(f"SELECT {function}({arguments})"))
+
+    for allowed in ("[1], 'sum'", "[1], 'Sum'", "['a', 'b'], 'string_agg', ','", "[1]"):
+        check(allowed)
+    check_calls(session.syntax_tree(f"SELECT [1].{function}('sum')"))
+    for refused in ("sum_no_overflow", "Sum_No_Overflow", "combine_aggr", "of_a_later_engine", "main.sum", ""):
+        with pytest.raises(Invalid, match="not a function that a query may call"):
+            check(f"[1], '{refused}'")
+    for computed in ("[1], 'sum_no' || '_overflow'", "[1], $name", "[1], n", "[1], (SELECT 'x')", "[1], name := 'sum'"):
+        with pytest.raises(Invalid, match="as a text in the query"):
+            check(computed)
+
+
+def test_only_known_functions_call_others_by_name(session: Session) -> None:
+    """Whatever text they are given: the error of a name that the catalog does not have shows that it was looked up."""
+    unknown = "'strandline_no_such_name'"
+    pool, calling = (unknown, "[1, 2]"), set()
+    for name in sorted(name for name in ALLOWED_FUNCTIONS if name.isidentifier()):
+        for arguments in (args for count in (1, 2, 3) for args in itertools.product(pool, repeat=count)):
+            if unknown not in ",".join(arguments):
+                continue
+            try:
+                session._cursor.execute(f'SELECT "{name}"({",".join(arguments)})')
+            except duckdb.CatalogException as error:
+                if "strandline_no_such_name does not exist" in str(error):
+                    calling.add(name)
+            except duckdb.Error:
+                continue
+    assert calling == CALL_BY_NAME
+
+
+def test_the_state_of_an_aggregate_is_not_shown(session: Session) -> None:
+    for text in ("SELECT sum(1) EXPORT_STATE", "SELECT hash(max('x') EXPORT_STATE)"):
+        with pytest.raises(Invalid, match="EXPORT_STATE is not supported"):
+            check_calls(session.syntax_tree(text))
+
+
 def test_every_function_of_the_engine_was_looked_at(session: Session) -> None:
     """A new engine's functions are listed, or fall under what is left out here, by somebody who read what they do."""
     rows = session._cursor.execute(
@@ -252,7 +293,11 @@ def test_memory_is_bounded_and_nothing_spills(session: Session) -> None:
     ("text", "reason"),
     [
         ("SELECT 1 // (a - 1000000) AS n FROM range(2000000) t(a)", "cannot be run: Division by zero"),
-        ("SELECT repeat('x', (a / 10)::INT) AS n FROM range(2000000) t(a)", "needs more than 64 MiB"),
+        (  # small rows for the first batch, some that the reader then holds, and others over the limit at once
+            "SELECT repeat('x', CASE WHEN a < 100000 THEN 1 WHEN a < 150000 THEN 500 ELSE 1000000 END) AS n "
+            "FROM range(200000) t(a)",
+            "needs more than 64 MiB",
+        ),
     ],
 )
 def test_an_error_after_the_first_rows_has_its_reason_and_frees_what_it_held(
@@ -264,17 +309,36 @@ def test_an_error_after_the_first_rows_has_its_reason_and_frees_what_it_held(
     with pytest.raises(Invalid, match=reason) as caught:
         list(batches)
     assert caught.value.__traceback__ is not None  # the error is still held, and with it the frames that raised it
-    (used,) = session._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
-    assert used[0] < 8 << 20
+    assert used_memory() < 8 << 20
 
 
 def test_rows_that_nobody_reads_on_hold_no_memory(session: Session) -> None:
-    text, limits = "SELECT repeat('x', 1000) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
+    text, limits = "SELECT repeat('x', (a / 10)::INT) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
     batches = session.run(text, {}, session.schema(text, {}), time.monotonic() + limits.seconds, limits)
     assert next(batches).num_rows
+    assert used_memory() > 8 << 20  # what the engine has made ahead of the reader
     batches.close()  # type: ignore[attr-defined]
-    (used,) = session._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
-    assert used[0] < 8 << 20
+    assert used_memory() < 8 << 20
+
+
+def test_an_error_of_ours_frees_what_the_engine_held(session: Session) -> None:
+    """While somebody holds the error, as a log does, its frames live, and with them the engine's reader."""
+    text, limits = "SELECT repeat('x', (a / 10)::INT) AS n FROM range(200000) t(a)", EngineLimits(MEMORY)
+    other = pa.schema([("n", pa.int64())])
+    with pytest.raises(Internal, match="returned column n as string but planned int64") as caught:
+        next(session.run(text, {}, other, time.monotonic() + limits.seconds, limits))
+    assert caught.value.__traceback__ is not None
+    assert used_memory() < 8 << 20
+
+
+def used_memory() -> int:
+    """What the engine holds, asked in a session of its own: another statement in a session ends the one before."""
+    asking = Session(MEMORY)
+    try:
+        (used,) = asking._cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+        return int(used[0])
+    finally:
+        asking.close()
 
 
 def test_a_running_statement_is_interrupted(session: Session) -> None:

@@ -169,6 +169,10 @@ BAD: list[tuple[str, bytes, dict[str, int], dict[str, Any], str]] = [
     ("a.md", b"---\na: .nan\n---\n", {}, {"line": 1}, "cannot be stored as JSON"),
     ("a.md", b"---\na: !!python/object/apply:os.getcwd []\n---\n", {}, {"line": 2}, "not valid YAML"),
     ("a.md", b"---\na: " + b"[" * 70 + b"]" * 70 + b"\n---\n", {}, {"line": 2}, "deeper than 32"),
+    ("a.md", b"---\nb: 1\na: 1" + b":59" * 200 + b"\n---\n", {}, {"line": 3}, "more than 400 characters"),
+    ("a.md", b"---\na: 1" + b"0" * 400 + b"\n---\n", {}, {"line": 2}, "more than 400 characters"),
+    ("a.md", b"---\na:\n" + b"- x\n" * 4001 + b"---\n", {}, {"line": 4000}, "more than 4000 values"),
+    ("a.md", b"---\na: " + b"x" * 70_000 + b"\n---\n", {}, {"line": 1}, "over the limit of 65536"),
 ]  # fmt: skip
 
 
