@@ -96,7 +96,7 @@ class ComputeStack(Stack):
             sequencer.function,
             self._storage.bucket,
             self._storage.key,
-            read=(s3_layout.ATTESTATIONS, s3_layout.VECTORS, *timeline, *recovery),
+            read=(s3_layout.ATTESTATIONS, s3_layout.ERASURES, s3_layout.VECTORS, *timeline, *recovery),
             put=(s3_layout.ATTESTATIONS, *timeline, *recovery),
             # SlateDB's compaction deletes what it merged; partial tiles are deleted once fuller ones exist.
             delete=(*timeline, *recovery),

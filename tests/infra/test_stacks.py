@@ -187,6 +187,17 @@ def test_the_public_function_reads_the_timeline_and_nothing_else() -> None:
     assert all("/timeline" in resource for resource in read) and "tables" not in json.dumps(policy)
 
 
+def test_records_of_erasures_are_read_by_the_sequencer_and_written_by_no_role_of_others() -> None:
+    """A function that could write them could make the sequencer sign that rows were erased."""
+    readers, writers = set[str](), set[str]()
+    for name, properties in of_type("prod", "AWS::IAM::Policy").items():
+        for one in properties["PolicyDocument"]["Statement"]:
+            if f"/{s3_layout.ERASURES}" in json.dumps(one["Resource"]):
+                readers |= {name} if "s3:GetObject" in listed(one["Action"]) else set()
+                writers |= {name} if set(listed(one["Action"])) - {"s3:GetObject"} else set()
+    assert [name for name in readers if "/Sequencer" in name] and writers == set()
+
+
 def test_results_and_history_expire() -> None:
     (lake,) = [one for name, one in of_type("dev", "AWS::S3::Bucket").items() if "/Lake" in name]
     days = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in lake["LifecycleConfiguration"]["Rules"]}
