@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from catalog.core.errors import Invalid, Unverified
+from catalog.core.sequencer_queue import SequencerQueue
 from catalog.erasure.completion import Completion
 from catalog.erasure.keys import typed_keys
 from catalog.erasure.leftovers import Leftovers
@@ -51,7 +52,7 @@ class ErasureResult:
     unsalted: int = 0
     """Rows without a salt: whoever guesses all of such a row can still confirm it from digests."""
     vectors: list[str] = field(default_factory=list)
-    """Vector tables that were removed: refresh them."""
+    """Vector tables that were removed; `remains` says how to make them again."""
     remains: list[str] = field(default_factory=list)
 
 
@@ -67,6 +68,8 @@ class Eraser:
     max_bytes: int = MAX_BYTES
     patience_s: float = PATIENCE_S
     step: Callable[[str], None] = lambda name: None
+    queue: SequencerQueue | None = None
+    """To tell the sequencer that a vector table was removed."""
 
     def erase(
         self,
@@ -105,7 +108,7 @@ class Eraser:
             result.rows, result.unsalted, result.replaced = selection.rows, selection.unsalted, len(erasure.objects)
         self.step("sequenced")
         result.purged += completion.run(table, leaves)
-        deleted = Leftovers(self.tables, completion.purge).delete(
+        deleted = Leftovers(self.tables, completion.purge, self.queue).delete(
             table, [] if key_rows is None else key_rows.to_pylist()
         )
         result.purged += deleted.versions

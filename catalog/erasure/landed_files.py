@@ -31,7 +31,8 @@ class LandedFiles:
         """Deletes what holds one of the keys. Returns how many objects, and those that stay, with what to do."""
         folder = table.replace(".", "/")
         deleted, remains = 0, dict[str, None]()
-        for prefix in (f"{s3_layout.LANDING}{folder}/", f"{s3_layout.QUARANTINE}{folder}/"):
+        rejected = s3_layout.QUARANTINE
+        for prefix in (f"{s3_layout.LANDING}{folder}/", f"{rejected}{folder}/", f"{rejected}unplaced/"):
             for version in list(self.purge.versions(prefix)):
                 if version.is_marker:
                     continue

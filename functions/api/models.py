@@ -124,7 +124,7 @@ class ErasureOut(Out):
     index: int | None = Field(default=None, description="of the `erase` leaf; null if no row was found")
     rows: int = Field(description="versions of rows, in all files")
     unsalted: int = Field(description="of these, how many had no salt")
-    vectors: list[str] = Field(description="vector tables that were removed: refresh them")
+    vectors: list[str] = Field(description="vector tables that were removed; `remains` says how to make them again")
     remains: list[str] = Field(description="places that may still hold the rows, with what to do")
 
 

@@ -121,3 +121,26 @@ def test_a_feed_over_erased_changes_says_so(world: World) -> None:
     erase(world, name, keys=[{"id": 7}])
     with pytest.raises(Conflict, match="erased"):
         list(world.another().changes(name))
+
+
+def test_a_real_vector_table_is_removed_and_said_how_to_make_again(world: World) -> None:
+    name = small_table(world)
+    world.lake.vectors.create(name, "name", columns=["id"])
+    world.caught_up()
+    assert world.verify().faults == () and holders(world, SECRET.encode())
+    result = erase(world, name, keys=[{"id": 7}])
+    assert holders(world, SECRET.encode()) == [] and result.vectors == [f"{name}.name"]
+    assert [leaf.operation for _, leaf in world.caught_up().commits_since(f"vectors/{name}.name")][-1] == "drop"
+    assert world.verify().faults == () and world.lake.vectors.list() == []
+    assert any(f"strandline vectors create {name} name --column id" in place for place in result.remains)
+    world.lake.vectors.create(name, "name", columns=["id"])
+    world.caught_up()
+    found = world.lake.vectors.search(f"{name}.name", SECRET, k=10)
+    assert 7 not in found["id"].to_pylist() and world.verify().faults == ()
+
+
+def test_a_rejected_file_whose_table_is_unknown_is_looked_into(world: World) -> None:
+    name, key = small_table(world), "quarantine/unplaced/abc"
+    world.client("s3").put_object(Bucket=world.bucket, Key=key, Body=b"id,name\n7," + SECRET.encode())
+    result = erase(world, name, keys=[{"id": 7}])
+    assert any(key in place for place in result.remains)
