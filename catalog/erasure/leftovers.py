@@ -93,9 +93,7 @@ class Leftovers:
             named = f"{head['table']} {head['column']}{columns} --embedder {head['embedder']}"
         except (NotFound, ValueError, KeyError, TypeError):
             return []
-        return [
-            f"the vector table {name} is removed, with the rows in it: make it again with `strandline vectors create {named}`"
-        ]
+        return [f"the vector table {name} is removed: make it again with `strandline vectors create {named}`"]
 
     def _vector_tables(self, table: str) -> list[str]:
         prefix = f"{s3_layout.VECTORS}{table}."
