@@ -263,7 +263,8 @@ class Lake:
         """Erases rows from a table's history. Its role may delete versions of objects."""
         from catalog.erasure import Eraser
 
-        return Eraser(self.tables, lambda: self.timeline, lambda: self.verifier, self.s3, self.settings.bucket)
+        bucket, timeline = self.settings.bucket, lambda: self.timeline
+        return Eraser(self.tables, timeline, lambda: self.verifier, self.s3, bucket, queue=self._queue)
 
     @cached_property
     def vectors(self) -> Vectors:

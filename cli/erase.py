@@ -53,6 +53,5 @@ def erase(
                 f"{table}: {result.rows} rows in {result.replaced} objects are erased, by leaf {result.index} of the "
                 f"timeline; {result.purged} versions of objects were deleted."
             ]
-        lines += [f"The vector table {name} was removed: refresh it." for name in result.vectors]
         lines += [f"Left: {place}" for place in result.remains]
         output.data(asdict(result), escape("\n".join(lines)))

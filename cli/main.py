@@ -15,6 +15,7 @@ from cli import (
     doctor,
     environment,
     erase,
+    hold,
     ingest,
     job,
     login,
@@ -75,6 +76,7 @@ changes.register(app)
 vectors.register(app)
 prove.register(app)
 erase.register(app)
+hold.register(app)
 proof.register(app)
 witness.register(app)
 remote.register(app)

@@ -33,7 +33,7 @@ class Wildcard:
 _PREFIX = "|".join(map(re.escape, PREFIXES))
 WILDCARDS = (
     Wildcard(
-        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject)",
+        r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject(Version)?)",
         rf"\$\{{.*Lake.*Arn.*\}}/({_PREFIX})(starts/)?\*",
         "objects below one prefix of catalog/core/s3_layout.py: their names are chosen when they are written",
     ),
@@ -68,6 +68,7 @@ UNRESERVED = {
     "starter": "schedules invoke it, once in an hour",
     "sequencer": "its FIFO queue has one message group, so that one batch at a time is in flight",
     "ingest": "its event source mapping limits it to `ingest_concurrency`; reserving would set aside the same twice",
+    "erase": "its FIFO queue has one message group, so that one request at a time is served",
     "public": "it shares what the API function leaves: stages of larger accounts set `api_concurrency`",
     "api": "API Gateway throttles, and a new account has too few concurrent executions to reserve any; stages of "
     "larger accounts set `api_concurrency`",

@@ -58,6 +58,11 @@ class Stage(BaseModel):
     lake_formation: bool = Field(
         default=False, description="register the tables' location in hybrid mode: IAM and Lake Formation grants apply"
     )
+    erase_requests: bool = Field(
+        default=False,
+        description="serve requests of the API to erase rows, by a function that may delete versions of objects; "
+        "otherwise only the command `strandline erase` does",
+    )
     tracing: bool = Field(default=False, description="X-Ray traces of the functions")
     ingest_concurrency: int = Field(
         default=5,

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from catalog.access.claims import Claims
-from catalog.access.roles import Level, Role, level_on
+from catalog.access.roles import Level, Role, level_on, may_erase
 from catalog.core.errors import Denied, NotFound
 from catalog.core.settings import ROLE_PREFIX
 
@@ -38,14 +38,22 @@ class Caller:
             raise no_table(table)
         raise Denied(f"{self.subject} may read {table}, but not {_VERBS[level]} it: ask for the role", subject=table)
 
+    def require_erase(self, table: str) -> None:
+        """Denied without the role to erase rows of the table; NotFound if the caller may not read it either."""
+        if may_erase(self.roles, table):
+            return
+        if not self.may(Level.READ, table):
+            raise no_table(table)
+        raise Denied(f"{self.subject} may not erase rows of {table}: ask for the role eraser:{table}", subject=table)
+
     def require_role(self, what: str) -> None:
         """Denied if the caller has no role at all: whoever may read nothing may not use the lake's time either."""
-        if not self.roles:
+        if not any(role.level > Level.ERASE for role in self.roles):
             raise Denied(f"{self.subject} has no role, and may not {what}: ask for one, such as reader:<table>")
 
     def require_every_table(self, what: str) -> None:
         """Denied if the caller may not read all tables: for what shows something of each."""
-        if not any(role.tables == "*" for role in self.roles):
+        if not any(role.tables == "*" and role.level > Level.ERASE for role in self.roles):
             raise Denied(f"{self.subject} may not {what}: ask for the role reader:*")
 
     def readable(self, tables: Iterable[str]) -> list[str]:

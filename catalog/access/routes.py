@@ -50,6 +50,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/tables/{t}/rows/{key}/proof"),
     Route("POST", "/tables/{t}/rows/proof"),
     Route("POST", "/tables/{t}/delete"),
+    Route("POST", "/tables/{t}/erasures"),
+    Route("GET", "/tables/{t}/erasures/{id}"),
     Route("GET", "/tables/{t}/commits"),
     Route("GET", "/tables/{t}/changes"),
     Route("GET", "/tables/{t}/rule"),

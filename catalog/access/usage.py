@@ -121,7 +121,8 @@ class UsageMeter:
         self._dynamodb = client_for(settings, "dynamodb", read_timeout_s=1.0, connect_timeout_s=0.5, retries=1)
 
     def limits(self, caller: Caller) -> CallerLimits:
-        return self._limits[_ROLES[max((role.level for role in caller.roles), default=None)]]
+        levels = [role.level for role in caller.roles if role.level > Level.ERASE]
+        return self._limits[_ROLES[max(levels, default=None)]]
 
     def count(self, caller: Caller) -> Excess | None:
         """Counts a request, with one UpdateItem; an Excess if it is beyond the caller's limit."""

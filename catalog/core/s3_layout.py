@@ -17,6 +17,9 @@ ATTESTATIONS = "attest/"
 ERASURES = "erasures/"
 """`erasures/<table-uuid>/<id>`: the record of each erasure, which its leaf covers."""
 
+ERASE_REQUESTS = "erase-requests/"
+"""`erase-requests/<table>/<id>.json`: what became of requests to erase rows, without keys; deleted after 90 days."""
+
 TIMELINE = "timeline/"
 """The published timeline: checkpoint, keys, tiles. Publicly readable, except that a stage may keep its entries."""
 

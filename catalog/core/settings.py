@@ -70,6 +70,9 @@ class Settings(BaseModel):
         description="how requests reach the sequencer: `s3` for a process that cannot reach SQS, as a job on EMR",
     )
     landed_queue_url: str | None = Field(default=None, description="the landing queue: S3's events of landed files")
+    erase_queue_url: str | None = Field(
+        default=None, pattern=r"\.fifo$", description="the queue of requests to erase rows, a FIFO queue"
+    )
     event_bus: str | None = Field(default=None, description="the EventBridge bus for the lake's events")
     jobs_application: str | None = Field(
         default=None, description="the EMR Serverless application that runs large queries"

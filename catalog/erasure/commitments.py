@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.changes import RowReader, TouchedFile, attested_changes, between, change_hashes, live_rows, root_with
@@ -33,23 +34,6 @@ class Commitments:
     earlier: Erasures
     schema_ids: Mapping[str, int]
     positions: Mapping[str, Positions]
-
-    def check_coverage(self, replaced: Iterable[int]) -> None:
-        """Conflict if a snapshot that gets new objects has neither changes nor a state that could be compared."""
-        by_snapshot = {leaf.snapshot_id: (index, leaf) for index, leaf in self.chain if leaf.is_snapshot}
-        kept = {snapshot.snapshot_id for snapshot in self.before.metadata.snapshots}
-        for snapshot_id in replaced:
-            if snapshot_id not in by_snapshot:
-                raise Conflict(f"snapshot {snapshot_id} has no leaf yet: wait for the timeline, and run it again")
-            index, leaf = by_snapshot[snapshot_id]
-            counted = leaf.changes_root is not None and leaf.parent_id in {None, *kept}
-            if not counted and not (leaf.states_rows and leaf.state_digest is not None):
-                raise Conflict(
-                    f"commit {index} of {leaf.table} has neither a changes_root nor a state_digest that could still be "
-                    "compared, so an erasure from it could not be told from damage: expire its snapshot "
-                    f"({snapshot_id}) first, and run it again",
-                    subject=leaf.table,
-                )
 
     def changes(self) -> Iterator[ErasedChange]:
         """The changes that the files do not give any more, for every leaf whose changes can be computed."""
@@ -118,6 +102,32 @@ class Commitments:
             for rows in reader.read(TouchedFile(source.file, only=alive)) if len(alive) else ():
                 counts.update(digest.tobytes().hex() for digest in digests_of(rows))
         return counts
+
+
+def check_coverage(metadata: TableMetadata, chain: Sequence[tuple[int, Leaf]], replaced: Iterable[int]) -> None:
+    """Conflict if a snapshot that gets new objects has neither changes nor a state that could be compared."""
+    by_snapshot = {leaf.snapshot_id: (index, leaf) for index, leaf in chain if leaf.is_snapshot}
+    kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    for snapshot_id in replaced:
+        if snapshot_id not in by_snapshot:
+            raise Conflict(f"snapshot {snapshot_id} has no leaf yet: wait for the timeline, and run it again")
+        index, leaf = by_snapshot[snapshot_id]
+        counted = leaf.changes_root is not None and leaf.parent_id in {None, *kept}
+        if not counted and not (leaf.states_rows and leaf.state_digest is not None):
+            raise Conflict(
+                f"commit {index} of {leaf.table} has neither a changes_root nor a state_digest that could still be "
+                "compared, so an erasure from it could not be told from damage: expire its snapshot "
+                f"({snapshot_id}) first, and run it again",
+                subject=leaf.table,
+            )
+
+
+def rows_of_main(table: Table, positions: Mapping[str, Positions]) -> int:
+    """How many of the rows at these positions main has now."""
+    head = table.current_snapshot()
+    files = live_rows(table, head) if head is not None else ()
+    at = [(positions.get(source.file.file_path), source.without) for source in files]
+    return sum(len(np.setdiff1d(gone, without, assume_unique=True)) for gone, without in at if gone is not None)
 
 
 def _left_out(full: Sequence[bytes], left: Sequence[bytes], leaf: Leaf) -> list[int]:

@@ -1,12 +1,14 @@
 """Landed and quarantined files that hold an erased key: they are deleted, with all their versions and their ledger.
 
 A landed file is parsed with the table's types. One that cannot be parsed, or lacks a column of the key, is not deleted
-but named, for a person to look at; so is a quarantined file with the key's text in it, which has no rows to compare.
+but named, for a person to look at; so is a quarantined file with the key's text in it, which has no rows to compare,
+and one that is not ingested yet: its other rows are nowhere else.
 """
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,21 +28,36 @@ class LandedFiles:
     purge: Purge
 
     def erase(self, table: str, keys: Sequence[Mapping[str, Any]], hint: pa.Schema) -> tuple[int, list[str]]:
-        """Deletes what holds one of the keys. Returns how many objects, and the locations of those nobody can tell."""
+        """Deletes what holds one of the keys. Returns how many objects, and those that stay, with what to do."""
         folder = table.replace(".", "/")
-        deleted, unknown = 0, list[str]()
-        for prefix in (f"{s3_layout.LANDING}{folder}/", f"{s3_layout.QUARANTINE}{folder}/"):
+        deleted, remains = 0, dict[str, None]()
+        rejected = s3_layout.QUARANTINE
+        for prefix in (f"{s3_layout.LANDING}{folder}/", f"{rejected}{folder}/", f"{rejected}unplaced/"):
             for version in list(self.purge.versions(prefix)):
                 if version.is_marker:
                     continue
-                data = self._read(version)
+                data, location = self._read(version), f"s3://{self.purge.bucket}/{version.key}"
+                ledger = f"{s3_layout.INGESTED}{sha256(data).hexdigest()}/"
                 found = holds(data, version.key, keys, hint)
                 if found is None:
-                    unknown.append(f"s3://{self.purge.bucket}/{version.key}")
+                    remains[f"{location}: look into it, and delete it if it has the rows"] = None
+                elif found and not self._is_ingested(version, ledger):
+                    remains[f"{location}: it has the rows, but is not ingested yet: run the command again later"] = None
                 elif found:
                     deleted += self.purge.delete([version])
-                    self.purge.below(f"{s3_layout.INGESTED}{sha256(data).hexdigest()}/")
-        return deleted, sorted(set(unknown))
+                    self.purge.below(ledger)
+        return deleted, sorted(remains)
+
+    def _is_ingested(self, version: ObjectVersion, ledger: str) -> bool:
+        """Whether the ledger has the rows of this version as committed."""
+        keys = [each.key for each in self.purge.versions(ledger) if each.is_latest and not each.is_marker]
+        for key in keys:
+            with translate_errors(key):
+                data = self.purge.s3.get_object(Bucket=self.purge.bucket, Key=key)["Body"].read()
+            record = json.loads(data)
+            if (record.get("key"), record.get("version")) == (version.key, version.version_id):
+                return record.get("state") in ("committed", "duplicate")
+        return False
 
     def _read(self, version: ObjectVersion) -> bytes:
         with translate_errors(version.key):

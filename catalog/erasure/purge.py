@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from catalog.core.aws_errors import translate_errors
-from catalog.core.errors import Unavailable
+from catalog.core.errors import Conflict, Unavailable
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,27 @@ class Purge:
                         )
 
     def delete(self, versions: Iterable[ObjectVersion]) -> int:
-        """Deletes these versions, a thousand per request. Returns how many; Unavailable if one could not be deleted."""
+        """Deletes these versions, a thousand per request. Returns how many; Unavailable if one could not be deleted.
+
+        Delete markers go last: without its marker, the version before would be the object again.
+        """
         listed = list(versions)
-        for start in range(0, len(listed), 1000):
-            part = [{"Key": each.key, "VersionId": each.version_id} for each in listed[start : start + 1000]]
-            with translate_errors(self.bucket):
-                response = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})
-            if errors := response.get("Errors"):
-                raise Unavailable(f"{errors[0]['Key']} could not be deleted ({errors[0].get('Code')}): run it again")
+        for kind in ([each for each in listed if not each.is_marker], [each for each in listed if each.is_marker]):
+            for start in range(0, len(kind), 1000):
+                part = [{"Key": each.key, "VersionId": each.version_id} for each in kind[start : start + 1000]]
+                with translate_errors(self.bucket):
+                    response = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})
+                if errors := response.get("Errors"):
+                    code = errors[0].get("Code")
+                    raise Unavailable(f"{errors[0]['Key']} could not be deleted ({code}): run it again")
         return len(listed)
+
+    def key(self, path: str) -> str:
+        """The key of an object's path, or of a folder's. Raises for one in another bucket."""
+        prefix = f"s3://{self.bucket}/"
+        if not path.startswith(prefix) or path == prefix:
+            raise Conflict(f"{path} is not in the lake's bucket, {self.bucket}: nothing of it is deleted")
+        return path.removeprefix(prefix)
 
     def below(self, prefix: str, selected: Callable[[ObjectVersion], bool] = lambda _: True) -> int:
         """Deletes the selected versions below a prefix."""

@@ -2,6 +2,7 @@ from catalog.tables.addresses import Addresses as Addresses
 from catalog.tables.addresses import StaleRead as StaleRead
 from catalog.tables.batch_scan import scan_batches as scan_batches
 from catalog.tables.batch_scan import scan_schema as scan_schema
+from catalog.tables.clone import CLONE_OF as CLONE_OF
 from catalog.tables.clone import Drop as Drop
 from catalog.tables.commit_tokens import find_receipts as find_receipts
 from catalog.tables.committer import COMMIT_TOKEN as COMMIT_TOKEN
@@ -24,6 +25,8 @@ from catalog.tables.history_rewrite import History as History
 from catalog.tables.history_rewrite import HistoryRewriter as HistoryRewriter
 from catalog.tables.history_rewrite import Matcher as Matcher
 from catalog.tables.history_rewrite import RewrittenHistory as RewrittenHistory
+from catalog.tables.legal_hold import HOLD_PROPERTY as HOLD_PROPERTY
+from catalog.tables.legal_hold import check_hold as check_hold
 from catalog.tables.manager import Tables as Tables
 from catalog.tables.matching import FilterMatcher as FilterMatcher
 from catalog.tables.matching import KeyMatcher as KeyMatcher

@@ -26,12 +26,13 @@ from catalog.tables.committer import AttemptResult, Committer
 from catalog.tables.creation import CLONE_TAG, drop_table, make_database, register
 from catalog.tables.delta import Delta, set_ref, summary_value
 from catalog.tables.glue_store import TableVersion, split_name
+from catalog.tables.legal_hold import HOLD_PROPERTY
 from catalog.tables.manifest_writer import ManifestPlan
 from catalog.tables.snapshots import SnapshotAt, find_snapshot
 
 CLONE_OF, CLONE_PIN = "strandline.clone-of", "strandline.clone-pin"
 # Properties that a clone does not copy.
-_NOT_COPIED = (CLONE_OF, CLONE_PIN, EXPIRED_TOKENS, ALTER_TOKENS, "strandline.erasure")
+_NOT_COPIED = (CLONE_OF, CLONE_PIN, EXPIRED_TOKENS, ALTER_TOKENS, HOLD_PROPERTY, "strandline.erasure")
 _TOTALS = ("total-records", "total-data-files", "total-delete-files", "total-files-size",
            "total-position-deletes", "total-equality-deletes")  # fmt: skip
 

@@ -21,6 +21,7 @@ from catalog.core.errors import Conflict, Invalid, NotFound
 from catalog.iceberg import glue_table_input, schema_without_ids, stage_table
 from catalog.tables.committer import Committer
 from catalog.tables.glue_store import GlueTableStore, TableVersion, split_name
+from catalog.tables.legal_hold import check_hold
 from catalog.tables.partitions import make_order, make_spec
 from catalog.tables.planner import KEY_PROPERTY, MODE_PROPERTY
 from catalog.tables.write_modes import MODES, Mode
@@ -153,8 +154,10 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
 
 
 def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> None:
-    """Drops the table. Conflict on a purge while a clone reads its files: `clone_table` pins them with tags."""
+    """Drops the table. Denied under a legal hold; Conflict on a purge while a clone reads its files: `clone_table` pins
+    them with tags."""
     name, table_store = version.name, committer.table_store
+    check_hold(version, "dropped")
     clones = [ref for ref in version.metadata.refs if ref.startswith(CLONE_TAG)]
     if clones and purge:
         raise Conflict(

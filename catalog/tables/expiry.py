@@ -19,6 +19,7 @@ from catalog.tables.commit_tokens import keep_tokens
 from catalog.tables.committer import AttemptResult, Committer
 from catalog.tables.delta import Delta
 from catalog.tables.glue_store import TableVersion
+from catalog.tables.legal_hold import check_hold
 from catalog.tables.snapshots import history
 
 
@@ -39,8 +40,8 @@ def expire_snapshots(
 
     The parent of a snapshot that `keep` is true for stays too: its changes are computed from both. The tokens of
     expired snapshots are kept for as long as idempotency keys are valid, so that no write is repeated.
-    Requests: one commit, one GET for each manifest list and manifest not read before, one delete per thousand
-    objects. A crash after the commit leaves objects that nothing refers to.
+    Denied under a legal hold. Requests: one commit, one GET for each manifest list and manifest not read before, one
+    delete per thousand objects. A crash after the commit leaves objects that nothing refers to.
     """
     if retain_last < 1:
         raise Invalid(f"{name}: at least one snapshot must be retained, not {retain_last}", subject=name)
@@ -50,6 +51,7 @@ def expire_snapshots(
 
     def attempt(version: TableVersion, io: CommitIO) -> AttemptResult:
         nonlocal expired, obsolete, waiting
+        check_hold(version, "expired")
         old = [snapshot for snapshot in version.metadata.snapshots if snapshot.timestamp_ms < older_than_ms]
         referenced = _referenced(version, retain_last)
         kept = [snapshot for snapshot in version.metadata.snapshots if keep(snapshot)]

@@ -98,6 +98,13 @@ class History:
     def bytes(self) -> int:
         return sum(file.file_size_in_bytes for file in self.data.values())
 
+    def paths(self) -> set[str]:
+        """Every object that the metadata refers to, but metadata files."""
+        metadata = self.version.metadata
+        statistics = [each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)]
+        lists = [snapshot.manifest_list for snapshot in metadata.snapshots]
+        return {*lists, *self.entries, *self.data, *self.deletes, *statistics}
+
     def positions(self, matcher: Matcher) -> dict[str, Positions]:
         """The positions of matching rows, deleted ones too, in every data file that has one. Believes no statistics."""
         reader = FileReader(self.version.metadata, self.io)
@@ -134,14 +141,22 @@ class HistoryRewriter:
     _manifests: dict[str, ManifestFile | None] = field(default_factory=dict)
     _lists: dict[str, str] = field(default_factory=dict)
 
+    def check(self) -> list[int]:
+        """The ids of the snapshots that `run` would replace; Conflict if that needs another table's files. Writes
+        nothing, reads position deletes."""
+        for path in (*self.positions, *self._deletes):
+            self._check_location(path)
+        lists = self.history.lists.items()
+        return [id_ for id_, manifests in lists if any(self._is_affected(manifest) for manifest in manifests)]
+
     def run(self) -> RewrittenHistory:
         """Writes the new objects. A crash leaves objects that nothing refers to."""
         history = self.history
-        self._check_locations()
+        self.check()
         for path in self.positions:
             self._files[path] = self._without_rows(history.data[path], self.positions[path])
-        for path, file in history.deletes.items():
-            self._rewrite_deletes(path, file)
+        for path, deleted in self._deletes.items():
+            self._files[path] = self._rewrite_deletes(history.deletes[path], deleted)
         for manifests in history.lists.values():
             for manifest in manifests:
                 if manifest.manifest_path not in self._manifests and self._is_affected(manifest):
@@ -153,17 +168,27 @@ class HistoryRewriter:
         objects |= {path: None if new is None else new.manifest_path for path, new in self._manifests.items()}
         return RewrittenHistory(objects | self._lists, self.positions, tuple(s for s in snapshots if s is not None))
 
-    def _check_locations(self) -> None:
-        version = self.history.version
-        paths = version.paths()
-        own = tuple(f"{folder.rstrip('/')}/" for folder in (version.metadata.location, paths.data_path))
-        for path in self.positions:
-            if not path.startswith(own):
-                raise Conflict(
-                    f"{path} belongs to the table that {version.name} was cloned from: drop the clone, or rewrite its "
-                    "files (compact) and expire its old snapshots, before you erase",
-                    subject=version.name,
-                )
+    def _check_location(self, path: str) -> None:
+        if not path.startswith(self._own):
+            name = self.history.version.name
+            raise Conflict(
+                f"{path} belongs to the table that {name} was cloned from: drop the clone, or rewrite its files "
+                "(compact) and expire its old snapshots, before you erase",
+                subject=name,
+            )
+
+    @cached_property
+    def _own(self) -> tuple[str, ...]:
+        """The table's folders. A clone also refers to objects of its source, which are never replaced."""
+        paths = self.history.version.paths()
+        folders = (self.history.version.metadata.location, paths.data_path, paths.metadata_path)
+        return tuple(f"{folder.rstrip('/')}/" for folder in folders)
+
+    @cached_property
+    def _deletes(self) -> dict[str, dict[str, Any]]:
+        """The delete files that name a data file with rows that go, with all that they delete."""
+        read = {path: read_position_deletes(self.history.io, file) for path, file in self.history.deletes.items()}
+        return {path: deleted for path, deleted in read.items() if any(named in self.positions for named in deleted)}
 
     def _without_rows(self, file: DataFile, positions: Positions) -> DataFile | None:
         """The file without the rows at these positions; None if no row is left."""
@@ -190,21 +215,18 @@ class HistoryRewriter:
         statistics = data_file_statistics_from_parquet_metadata(parquet, plan, parquet_path_to_id_mapping(schema))
         return _changed(file, file_path=path, file_size_in_bytes=len(data), **statistics.to_serialized_dict())
 
-    def _rewrite_deletes(self, path: str, file: DataFile) -> None:
-        """The position deletes without the rows that went, at the others' new positions, if they name such a file."""
-        deleted = read_position_deletes(self.history.io, file)
-        if not any(named in self._files for named in deleted):
-            return
+    def _rewrite_deletes(self, file: DataFile, deleted: Mapping[str, Any]) -> DataFile | None:
+        """The position deletes without the rows that went, at the others' new positions; None if no other is left."""
         moved = dict[str, Positions]()
         for named, column in deleted.items():
             at = np.unique(np.asarray(column.to_numpy(), np.int64))
-            if named in self._files:
+            if named in self.positions:
                 gone, new = self.positions[named], self._files[named]
                 at = np.setdiff1d(at, gone, assume_unique=True)
                 at, named = at - np.searchsorted(gone, at), "" if new is None else new.file_path
             if named and len(at):
                 moved[named] = at
-        self._files[path] = self._write_deletes(file, moved) if moved else None
+        return self._write_deletes(file, moved) if moved else None
 
     def _write_deletes(self, file: DataFile, moved: Mapping[str, Positions]) -> DataFile:
         paths, at = [p for p in sorted(moved) for _ in moved[p]], np.concatenate([moved[p] for p in sorted(moved)])
@@ -229,20 +251,23 @@ class HistoryRewriter:
 
     def _is_affected(self, manifest: ManifestFile) -> bool:
         entries = self.history.entries[manifest.manifest_path]
-        return any(entry.data_file.file_path in self._files or self._is_of_past(entry) for entry in entries)
+        if not manifest.manifest_path.startswith(self._own):  # a clone's source has the same manifest
+            return False
+        return any(self._goes(entry) or self._is_of_past(entry) for entry in entries)
+
+    def _goes(self, entry: ManifestEntry) -> bool:
+        return entry.data_file.file_path in self.positions or entry.data_file.file_path in self._deletes
 
     def _is_of_past(self, entry: ManifestEntry) -> bool:
-        """Whether it is of a file that no kept snapshot has. Its bounds may be of a row that goes."""
-        live = entry.data_file.file_path in self.history.data or entry.data_file.file_path in self.history.deletes
-        return not live and bool(entry.data_file.lower_bounds or entry.data_file.upper_bounds)
+        """Whether it is of a file that no kept snapshot has. Its bounds and its partition may be of a row that goes."""
+        path = entry.data_file.file_path
+        return path not in self.history.data and path not in self.history.deletes
 
     def _rewritten(self, manifest: ManifestFile) -> ManifestFile | None:
         entries = list[ManifestEntry]()
         for entry in self.history.entries[manifest.manifest_path]:
-            file: DataFile | None = self._files.get(entry.data_file.file_path, entry.data_file)
-            if self._is_of_past(entry):
-                file = _changed(entry.data_file, lower_bounds={}, upper_bounds={})
-            if file is not None:
+            file = self._files.get(entry.data_file.file_path, entry.data_file)
+            if file is not None and not self._is_of_past(entry):
                 numbers = (entry.sequence_number, entry.file_sequence_number)
                 entries.append(_entry(entry.status, entry.snapshot_id, *numbers, file))
         if not entries:

@@ -42,6 +42,7 @@ from catalog.tables.expiry import Expired, expire_snapshots
 from catalog.tables.filters import sql_filter
 from catalog.tables.glue_store import GlueTableStore, TableVersion
 from catalog.tables.insert_batches import InsertBatches
+from catalog.tables.legal_hold import HOLD_PROPERTY, lift_hold, set_hold
 from catalog.tables.planner import WritePlanner
 from catalog.tables.row_validation import Rows
 from catalog.tables.snapshots import SnapshotAt, find_snapshot, name_snapshot, roll_back, unname_snapshot
@@ -261,6 +262,19 @@ class Tables:
         return expire_snapshots(
             self.committer, name, cutoff, retain_last, lambda s: keep(s) or self._awaits_leaf(name, s)
         )
+
+    def hold(self, name: str, reason: str) -> None:
+        """Puts the table under a legal hold: no erasure, expiry or drop until it is lifted."""
+        set_hold(self.committer, name, reason)
+
+    def lift_hold(self, name: str) -> str | None:
+        """Lifts a legal hold. Returns its reason; None if there was none."""
+        return lift_hold(self.committer, name)
+
+    def holds(self) -> dict[str, str]:
+        """Table -> reason of each legal hold. One GetTable and one GET for each table."""
+        versions = [self.table_store.load(name) for name in self.list()]
+        return {each.name: each.properties[HOLD_PROPERTY] for each in versions if each.properties.get(HOLD_PROPERTY)}
 
     def clone(self, name: str, target: str, *, as_of: PointLike | None = None) -> Table:
         """A new table with the rows of a snapshot, without copying files; the source keeps that snapshot."""

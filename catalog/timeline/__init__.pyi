@@ -1,5 +1,5 @@
+from catalog.timeline.log.erasure import DONE_SUFFIX as DONE_SUFFIX
 from catalog.timeline.log.erasure import ERASURE_PROPERTY as ERASURE_PROPERTY
-from catalog.timeline.log.erasure import HOLD_PROPERTY as HOLD_PROPERTY
 from catalog.timeline.log.erasure import KEYS_SUFFIX as KEYS_SUFFIX
 from catalog.timeline.log.erasure import MAX_REASON as MAX_REASON
 from catalog.timeline.log.erasure import ErasedChange as ErasedChange
@@ -10,6 +10,7 @@ from catalog.timeline.log.erasure import erased_keys_key as erased_keys_key
 from catalog.timeline.log.erasure import erasure_key as erasure_key
 from catalog.timeline.log.feeder import Feeder as Feeder
 from catalog.timeline.log.keyring import Keyring as Keyring
+from catalog.timeline.log.leaf import ERASE as ERASE
 from catalog.timeline.log.leaf import MAIN as MAIN
 from catalog.timeline.log.leaf import Leaf as Leaf
 from catalog.timeline.log.leaf_rules import parse_shown_leaf as parse_shown_leaf

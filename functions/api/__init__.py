@@ -20,13 +20,24 @@ from pydantic import ValidationError
 from catalog import Denied, Invalid
 from catalog.access import caller_of
 from catalog.core.logs import correlation
-from functions.api import changes, commits, ingest, queries, row_formats, service, tables, timeline
+from functions.api import changes, commits, erasures, ingest, queries, row_formats, service, tables, timeline
 from functions.api.app import app, current_request, lake, usage_meter
 from functions.api.problems import Refusal, error_response, limit_refusal, refusal_response, validation_response
 from functions.api.queries import QUERY_ROUTE
 from functions.api.request import ApiRequest
 
-__all__ = ["changes", "commits", "handler", "ingest", "queries", "row_formats", "service", "tables", "timeline"]
+__all__ = [
+    "changes",
+    "commits",
+    "erasures",
+    "handler",
+    "ingest",
+    "queries",
+    "row_formats",
+    "service",
+    "tables",
+    "timeline",
+]
 
 log = logging.getLogger(__name__)
 

@@ -103,6 +103,31 @@ class DeleteIn(In):
     keys: list[dict[str, Any]] | None = Field(default=None, max_length=100_000)
 
 
+class ErasureIn(In):
+    """Either a filter or keys."""
+
+    where: str | None = Field(default=None, min_length=1, max_length=10_000, examples=["email = 'ada@example.org'"])
+    keys: list[dict[str, Any]] | None = Field(default=None, max_length=1000, examples=[[{"id": 17}]])
+    reason: str = Field(min_length=1, max_length=1000, description="it stays in the timeline: no personal data")
+    accept_guessable: bool = Field(
+        default=False, description="also erase rows without a salt, whose digests can be guessed"
+    )
+
+
+class ErasureOut(Out):
+    id: str
+    table: str
+    reason: str
+    requested_by: str
+    state: Literal["requested", "complete", "refused"]
+    error: str | None = Field(default=None, description="why it was refused")
+    index: int | None = Field(default=None, description="of the `erase` leaf; null if no row was found")
+    rows: int = Field(description="versions of rows, in all files")
+    unsalted: int = Field(description="of these, how many had no salt")
+    vectors: list[str] = Field(description="vector tables that were removed; `remains` says how to make them again")
+    remains: list[str] = Field(description="places that may still hold the rows, with what to do")
+
+
 class ReceiptOut(Out):
     table: str
     snapshot_id: str | None = None

@@ -66,7 +66,7 @@ def _events(stage: Stage, client: ClientFor) -> Finding:
 
 def _functions(stage: Stage, client: ClientFor) -> Finding:
     bad = []
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, *(("erase",) if stage.erase_requests else ())):
         configuration = client("lambda").get_function_configuration(FunctionName=stage.resource(name))
         if configuration.get("State", "Active") not in ("Active", "Inactive"):  # idle ones become inactive
             bad.append(f"{name} is {configuration['State']}: {configuration.get('StateReason', '')}")

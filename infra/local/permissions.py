@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from infra.local.endpoint import Endpoint
-from infra.local.requests import Request
+from infra.local.requests import VERSIONED, Request
 
 
 @dataclass(frozen=True, order=True)
@@ -87,7 +87,11 @@ def _s3(request: Request) -> Iterator[RequestedAction]:
     query = parse_qs(request.query, keep_blank_values=True)
     if not key:
         if request.action == "POST?delete":
-            yield from (RequestedAction("s3:DeleteObject", f"{arn}/{subject}") for subject in request.subjects)
+            for subject in request.subjects:
+                action = "s3:DeleteObjectVersion" if subject.endswith(VERSIONED) else "s3:DeleteObject"
+                yield RequestedAction(action, f"{arn}/{subject.removesuffix(VERSIONED)}")
+        elif request.action == "GET?versions":
+            yield RequestedAction("s3:ListBucketVersions", arn)
         elif request.method in ("GET", "HEAD") and request.action in ("GET", "HEAD", "GET?list-type"):
             yield RequestedAction("s3:ListBucket", arn)
         else:

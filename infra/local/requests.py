@@ -15,7 +15,10 @@ from urllib.parse import parse_qs, unquote
 from infra.local.endpoint import principal_of
 
 # An S3 operation is a method and a sub-resource; these are the sub-resources that the lake uses.
+VERSIONED = "?versionId"
+"""How a key ends of which DeleteObjects names a version."""
 _S3_SUBRESOURCES = (
+    "versions",
     "uploads",
     "uploadId",
     "delete",
@@ -91,7 +94,9 @@ def _subjects(environ: dict[str, Any], query: str) -> tuple[str, ...]:
         except ValueError:
             return ()
     if environ["REQUEST_METHOD"] == "POST" and query.split("=")[0] == "delete":
-        return tuple(re.findall("<Key>(.*?)</Key>", peek_body(environ).decode(errors="replace")))
+        body = peek_body(environ).decode(errors="replace")
+        named = re.findall("<Key>(.*?)</Key>(<VersionId>)?", body)
+        return tuple(key + (VERSIONED if version else "") for key, version in named)
     return ()
 
 

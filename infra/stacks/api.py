@@ -115,9 +115,10 @@ class ApiStack(Stack):
                 *queries,
                 s3_layout.VECTORS,
                 s3_layout.RULES,
+                s3_layout.ERASE_REQUESTS,
             ),
             # Landed files and results are written through presigned URLs, which carry this role's permissions.
-            put=(*tables, s3_layout.LANDING, *queries, s3_layout.RULES),
+            put=(*tables, s3_layout.LANDING, *queries, s3_layout.RULES, s3_layout.ERASE_REQUESTS),
             # Deletes a cancelled query's rows, and a rule that was removed.
             delete=(s3_layout.TABLES, s3_layout.QUERIES, s3_layout.RULES),
         )
@@ -126,6 +127,8 @@ class ApiStack(Stack):
         moved = self._compute.moved.queue
         moved.grant_send_messages(function)
         moved.grant(function, "sqs:GetQueueAttributes")
+        if self._compute.erasures is not None:
+            self._compute.erasures.queue.grant_send_messages(function)
         write_glue = ("glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
         grant_catalog(function, self, *READ_GLUE, *write_glue)
         return api

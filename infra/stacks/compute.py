@@ -24,6 +24,9 @@ from infra.stage import Stage
 DELIVERY = scheduler.CfnSchedule.RetryPolicyProperty(maximum_event_age_in_seconds=3600, maximum_retry_attempts=10)
 
 
+ERASE_TIMEOUT = Duration.minutes(15)
+
+
 class ComputeStack(Stack):
     def __init__(self, scope: Construct, id: str, *, stage: Stage, storage: StorageStack) -> None:
         super().__init__(scope, id)
@@ -42,8 +45,21 @@ class ComputeStack(Stack):
         )
         self.undelivered = dead_letters(self, "Undelivered", name=stage.resource("undelivered"))
         """The schedules' dead-letter queue."""
+        self.erasures: WorkQueue | None = None
+        if stage.erase_requests:
+            self.erasures = WorkQueue(
+                # One message group: one request at a time.
+                self,
+                "Erasures",
+                name=stage.resource("erasures"),
+                consumer_timeout=ERASE_TIMEOUT,
+                receives=10,
+                fifo=True,
+            )
         self._sequencer()
         self._ingest()
+        if self.erasures is not None:
+            self._erase(self.erasures)
         self._sweep()
 
     def settings(self) -> dict[str, str]:
@@ -55,6 +71,7 @@ class ComputeStack(Stack):
             "signer": self._storage.signer.setting,
             "moved_queue_url": self.moved.queue.queue_url,
             "landed_queue_url": self._storage.landed.queue.queue_url,
+            **({"erase_queue_url": self.erasures.queue.queue_url} if self.erasures else {}),
             "event_bus": self.bus.event_bus_name,
         }
         return {variable_of(field): value for field, value in fields.items()}
@@ -96,7 +113,7 @@ class ComputeStack(Stack):
             sequencer.function,
             self._storage.bucket,
             self._storage.key,
-            read=(s3_layout.ATTESTATIONS, s3_layout.VECTORS, *timeline, *recovery),
+            read=(s3_layout.ATTESTATIONS, s3_layout.ERASURES, s3_layout.VECTORS, *timeline, *recovery),
             put=(s3_layout.ATTESTATIONS, *timeline, *recovery),
             # SlateDB's compaction deletes what it merged; partial tiles are deleted once fuller ones exist.
             delete=(*timeline, *recovery),
@@ -152,6 +169,44 @@ class ComputeStack(Stack):
         )
         self.moved.queue.grant_send_messages(ingest.function)
         grant_catalog(ingest.function, self, *READ_GLUE, "glue:CreateTable", "glue:UpdateTable")
+
+    def _erase(self, requests: WorkQueue) -> None:
+        """Erases rows from the history of tables. The only function that may delete versions of objects."""
+        erase = LakeFunction(
+            self,
+            "Erase",
+            stage=self._stage,
+            name="erase",
+            extra="api",
+            environment=self.settings(),
+            timeout=ERASE_TIMEOUT,
+            memory_mb=2048,
+            concurrency=None,
+            key=self._storage.key,
+        )
+        erase.function.add_event_source(
+            sources.SqsEventSource(requests.queue, batch_size=1, report_batch_item_failures=True)
+        )
+        copies = (s3_layout.LANDING, s3_layout.QUARANTINE, s3_layout.INGESTED, s3_layout.VECTORS)
+        written = (
+            s3_layout.TABLES,
+            s3_layout.ATTESTATIONS,
+            s3_layout.TRANSACTIONS,
+            s3_layout.ERASURES,
+            s3_layout.ERASE_REQUESTS,
+        )
+        grant_objects(
+            erase.function,
+            self._storage.bucket,
+            self._storage.key,
+            read=(*written, s3_layout.TIMELINE, s3_layout.TIMELINE_STORE, *copies),
+            versions=(s3_layout.LANDING, s3_layout.QUARANTINE),
+            put=written,
+            delete=(s3_layout.TABLES,),
+            purge=(s3_layout.TABLES, s3_layout.ERASURES, s3_layout.RESULTS, *copies),
+        )
+        self.moved.queue.grant_send_messages(erase.function)
+        grant_catalog(erase.function, self, *READ_GLUE, "glue:UpdateTable")
 
     def _sweep(self) -> None:
         """Makes the sequencer sweep every table on a schedule, so that a lost message only delays its leaf.

@@ -24,17 +24,23 @@ def grant_objects(
     versions: Iterable[str] = (),
     put: Iterable[str] = (),
     delete: Iterable[str] = (),
+    purge: Iterable[str] = (),
 ) -> None:
     """Lets the role read, read by version, write and delete objects below the prefixes, and list the whole bucket.
 
-    A delete keeps the older versions, which only the bucket's lifecycle rules remove. Without ListBucket, S3 responds
-    403 instead of 404 to a GET of a missing object. A condition on the prefix would have the same effect, since a GET
-    has no prefix; so the grant covers all names.
+    A delete keeps the older versions, which only the bucket's lifecycle rules remove, and a role with `purge`. Without
+    ListBucket, S3 responds 403 instead of 404 to a GET of a missing object. A condition on the prefix would have the
+    same effect, since a GET has no prefix; so the grant covers all names.
     """
     _allow(role, bucket, ["s3:GetObject"], read)
     _allow(role, bucket, ["s3:GetObjectVersion"], versions)
     _allow(role, bucket, ["s3:PutObject", "s3:AbortMultipartUpload"], put)
     _allow(role, bucket, ["s3:DeleteObject"], delete)
+    _allow(role, bucket, ["s3:DeleteObjectVersion"], purge)
+    if purge:
+        role.grant_principal.add_to_principal_policy(
+            iam.PolicyStatement(actions=["s3:ListBucketVersions"], resources=[bucket.bucket_arn])
+        )
     role.grant_principal.add_to_principal_policy(
         iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn])
     )

@@ -33,6 +33,14 @@ OLDEST_MESSAGE_S = 600
 WAL_FILES = 10_000
 
 
+def functions_of(stage: Stage) -> tuple[str, ...]:
+    return (*FUNCTIONS, *(("erase",) if stage.erase_requests else ()))
+
+
+def queues_of(stage: Stage) -> dict[str, str]:
+    return QUEUES | ({"erasures": ".fifo"} if stage.erase_requests else {})
+
+
 class ObserveStack(Stack):
     def __init__(
         self, scope: Construct, id: str, *, stage: Stage, api_id: str, key: kms.IKey | None, bucket: s3.IBucket
@@ -68,7 +76,7 @@ class ObserveStack(Stack):
         return topic
 
     def _functions(self) -> None:
-        for name in FUNCTIONS:
+        for name in functions_of(self._stage):
             self._alarm(
                 f"{name.capitalize()}Errors",
                 f"{name} raised an error that it did not answer for, or ran out of time",
@@ -83,7 +91,7 @@ class ObserveStack(Stack):
             )
 
     def _queues(self) -> None:
-        for name, suffix in QUEUES.items():
+        for name, suffix in queues_of(self._stage).items():
             queue, dead = self._stage.resource(name) + suffix, self._stage.resource(f"{name}-dead") + suffix
             self._alarm(
                 f"{name.capitalize()}Age",
@@ -180,16 +188,20 @@ class ObserveStack(Stack):
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._stage.resource("lake"))
         dashboard.add_widgets(cloudwatch.AlarmStatusWidget(alarms=self._alarms, width=24, height=3, title="Alarms"))
         dashboard.add_widgets(
-            self._graph("Invocations", [self._of_function(name, "Invocations", "Sum") for name in FUNCTIONS]),
-            self._graph("Duration, p99", [self._of_function(name, "Duration", "p99") for name in FUNCTIONS]),
-            self._graph("Errors", [self._of_function(name, "Errors", "Sum") for name in FUNCTIONS]),
+            self._graph(
+                "Invocations", [self._of_function(name, "Invocations", "Sum") for name in functions_of(self._stage)]
+            ),
+            self._graph(
+                "Duration, p99", [self._of_function(name, "Duration", "p99") for name in functions_of(self._stage)]
+            ),
+            self._graph("Errors", [self._of_function(name, "Errors", "Sum") for name in functions_of(self._stage)]),
         )
         dashboard.add_widgets(
             self._graph(
                 "Oldest message",
                 [
                     self._of_queue(self._stage.resource(name) + suffix, "ApproximateAgeOfOldestMessage", "Maximum")
-                    for name, suffix in QUEUES.items()
+                    for name, suffix in queues_of(self._stage).items()
                 ],
             ),
             self._graph(

@@ -95,6 +95,7 @@ class StorageStack(Stack):
                 s3.LifecycleRule(prefix=s3_layout.RESULTS, expiration=Duration.days(1)),
                 s3.LifecycleRule(prefix=s3_layout.MESSAGES, expiration=Duration.days(1)),
                 s3.LifecycleRule(prefix=s3_layout.HISTORY, expiration=Duration.days(90)),
+                s3.LifecycleRule(prefix=s3_layout.ERASE_REQUESTS, expiration=Duration.days(90)),
                 s3.LifecycleRule(
                     prefix=f"{s3_layout.JOBS}logs/", expiration=Duration.days(self._stage.log_retention_days)
                 ),

@@ -123,8 +123,9 @@ class TestFunctions:
             for name, statement, _ in statements(stage)
             if "sqs:ChangeMessageVisibility" in listed(statement["Action"])
         }
-        assert len(changing) == 2
-        for role, queue in (("Ingest", "Landed"), ("Sequencer", "Moved")):
+        erases = [("Erase", "Erasures")] if "erase" in functions(stage) else []
+        assert len(changing) == 2 + len(erases)
+        for role, queue in (("Ingest", "Landed"), ("Sequencer", "Moved"), *erases):
             ((name, granted),) = [(name, arns) for name, arns in changing.items() if role in name]
             assert len(granted) == 1 and queue in granted[0], name
 

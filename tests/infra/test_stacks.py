@@ -12,7 +12,7 @@ from catalog.core import s3_layout
 from catalog.merkle.cosignature import WitnessSigner
 from infra.app import build_app
 from infra.local.assembly import synthesise
-from infra.stacks.observe import FUNCTIONS, QUEUES
+from infra.stacks.observe import functions_of, queues_of
 from infra.stage import ROOT, StageError, load_stage
 from tests.infra.stages import STAGES, listed, of_type, synthesise_dev, templates, text_of
 
@@ -128,7 +128,7 @@ def test_alarms_watch_what_is_there(stage: str) -> None:
     """Metrics are found by name: each name must be one that a stack gives, or that a function tells."""
     functions = {one["FunctionName"] for one in of_type(stage, "AWS::Lambda::Function").values()}
     queues = {one["QueueName"] for one in of_type(stage, "AWS::SQS::Queue").values()}
-    assert functions == {f"strandline-{stage}-{name}" for name in FUNCTIONS}
+    assert functions == {f"strandline-{stage}-{name}" for name in functions_of(load_stage(stage))}
     watched: dict[str, set[str]] = {}
     for alarm in of_type(stage, "AWS::CloudWatch::Alarm").values():
         assert alarm["AlarmActions"] and alarm["TreatMissingData"] == "notBreaching"
@@ -136,7 +136,7 @@ def test_alarms_watch_what_is_there(stage: str) -> None:
             watched.setdefault(dimension["Name"], set()).add(text_of(dimension["Value"]))
     assert watched["FunctionName"] == functions
     assert watched["QueueName"] == queues
-    assert {f"strandline-{stage}-{name}{suffix}" for name, suffix in QUEUES.items()} < queues
+    assert {f"strandline-{stage}-{name}{suffix}" for name, suffix in queues_of(load_stage(stage)).items()} < queues
     assert watched["service"] == {"ingest", "sequencer"} and watched["stage"] == {stage}
 
 
@@ -185,6 +185,19 @@ def test_the_public_function_reads_the_timeline_and_nothing_else() -> None:
     assert actions == {"s3:GetObject", "s3:ListBucket"}
     read = [json.dumps(one["Resource"]) for one in policy if "s3:GetObject" in listed(one["Action"])]
     assert all("/timeline" in resource for resource in read) and "tables" not in json.dumps(policy)
+
+
+def test_only_the_function_that_erases_writes_records_of_it_and_deletes_versions() -> None:
+    """Another one that could write them could make the sequencer sign that rows were erased."""
+    readers, writers, purgers = set[str](), set[str](), set[str]()
+    for name, properties in of_type("prod", "AWS::IAM::Policy").items():
+        for one in properties["PolicyDocument"]["Statement"]:
+            purgers |= {name} if "s3:DeleteObjectVersion" in listed(one["Action"]) else set()
+            if f"/{s3_layout.ERASURES}" in json.dumps(one["Resource"]):
+                readers |= {name} if "s3:GetObject" in listed(one["Action"]) else set()
+                writers |= {name} if set(listed(one["Action"])) - {"s3:GetObject"} else set()
+    assert [name for name in readers if "/Sequencer" in name]
+    assert len(purgers) == 1 and writers == purgers and all("/EraseRole" in name for name in purgers)
 
 
 def test_results_and_history_expire() -> None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -23,7 +23,7 @@ from catalog.merkle import proof as proof_file
 from catalog.merkle.checkpoint import open_checkpoint
 from catalog.merkle.note import VerifierKey
 from catalog.merkle.verify import ProofError
-from catalog.timeline import parse_shown_leaf, read_as_of
+from catalog.timeline import Erasure, Erasures, parse_shown_leaf, read_as_of
 from strandline.feed_files import read_sets
 
 SOURCES = Path(__file__).parent / "verifier"
@@ -69,9 +69,7 @@ class Verdicts:
         return ours
 
     def _theirs(self, kind: str, data: bytes, **question: Any) -> tuple[bool, str]:
-        encoded = {
-            name: b64encode(value).decode() if isinstance(value, bytes) else value for name, value in question.items()
-        }
+        encoded = {name: _as_json(value) for name, value in question.items()}
         request = {"kind": kind, "keys": [str(key) for key in self.keys], "data": b64encode(data).decode()}
         request |= {"since": -1, "until": -1, **encoded}
         assert self.process.stdin is not None
@@ -131,6 +129,20 @@ class Verdicts:
         for changes in read_sets(str(path)):
             verifier.add(changes)
         verifier.finish(until)
+
+    def _erasures(self, data: bytes, *, leaves: list[bytes], records: list[bytes]) -> None:
+        chain, stored = [(at, parse_shown_leaf(entry)) for at, entry in enumerate(leaves)], list[tuple[str, Erasure]]()
+        for record in records:
+            with suppress(Unverified):  # one that is no record covers nothing
+                stored.append(("", Erasure.decode(record)))
+        if faults := Erasures.load(chain, stored).faults:
+            raise Unverified(faults[0].what)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 @contextmanager

@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.erasure import ErasureResult
+from catalog.erasure import ErasureResult, leftovers
 from catalog.erasure.eraser import Eraser
 from infra.local.server import ApiServer
 from tests.worlds.changes import World, make_world
@@ -105,5 +106,6 @@ def _number(stream: io.BytesIO) -> int:
             return (value >> 1) ^ -(value & 1)
 
 
-def keys(rows: Sequence[dict[str, Any]]) -> list[int]:
-    return [row["id"] for row in rows]
+def age_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every object that nothing refers to counts as old."""
+    monkeypatch.setattr(leftovers, "ORPHAN_AGE", timedelta(0))

@@ -23,10 +23,8 @@ from catalog.merkle.tree import leaf_hash, root
 FORMAT = "strandline/erasure@v1"
 ERASURE_PROPERTY = "strandline.erasure"
 """The table property that names the last erasure: the sequencer reads its record, and appends the leaf."""
-HOLD_PROPERTY = "strandline.legal-hold"
-"""While a table has it, nothing of the table is erased. Its value says why."""
 MAX_REASON = 1000
-KEYS_SUFFIX = ".keys"
+KEYS_SUFFIX, DONE_SUFFIX = ".keys", ".done"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[0-9a-f]{32}")
 

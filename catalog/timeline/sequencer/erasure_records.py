@@ -33,13 +33,17 @@ class ErasureRecords:
             return []
         return [data[at : at + 32] for at in range(0, len(data) - 31, 32)]
 
-    def list(self, table_uuid: str) -> list[Erasure]:
-        """All valid records of the table: one LIST, and a GET for each. An invalid one is passed over."""
-        prefix, found = erasure_key(table_uuid, ""), list[Erasure]()
+    def names(self, table_uuid: str) -> set[str]:
+        """The names of all objects of the table's erasures: one LIST per thousand."""
+        prefix = erasure_key(table_uuid, "")
         with translate_errors(prefix):
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-            names = [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", ())]
-        for name in names:
+            return {item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", ())}
+
+    def list(self, table_uuid: str) -> list[Erasure]:
+        """All valid records of the table: one LIST, and a GET for each. An invalid one is passed over."""
+        found = list[Erasure]()
+        for name in sorted(self.names(table_uuid)):
             if "." not in name:
                 try:
                     found.append(self.load(table_uuid, name))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from catalog.timeline.log.erasure import Erasure, Replaced
+from catalog.timeline.log.erasure import ErasedRow, Erasure, Replaced
 from catalog.timeline.log.leaf import ERASE, Leaf
 from catalog.timeline.verify.faults import Fault
 
@@ -30,16 +30,23 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """One erasure, for the report: the index of its leaf, how many rows and objects it concerned, and why."""
+    """One erasure, for the report: the index of its leaf, what it concerned, and why.
+
+    `rows`: how many rows of main's states. `changes`: how many in all commits; each row that ever was has one.
+    """
 
     index: int
     table: str
     rows: int
+    changes: int
     objects: int
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.rows} rows of {self.table} were erased by leaf {self.index}: {self.reason}"
+        return (
+            f"{self.rows} rows of {self.table}, with {self.changes} changes, were erased by leaf {self.index}: "
+            f"{self.reason}"
+        )
 
 
 @dataclass
@@ -50,6 +57,7 @@ class Erasures:
     faults: list[Fault] = field(default_factory=list)
     _replacements: dict[str, Replacement] = field(default_factory=dict)
     _gone: dict[str, int] = field(default_factory=dict)
+    _put: set[str] = field(default_factory=set)
     _changes: dict[int, dict[int, bytes]] = field(default_factory=dict)
     _rows: list[tuple[bytes, int, int]] = field(default_factory=list)
 
@@ -57,10 +65,13 @@ class Erasures:
     def load(cls, chain: Sequence[tuple[int, Leaf]], records: Iterable[tuple[str, Erasure]]) -> Erasures:
         """`chain`: all leaves of the table, oldest first; `records`: the records that are stored, with their paths."""
         by_root = {(record.content_root, record.content_count): (path, record) for path, record in records}
-        erasures = cls()
+        erasures, covered = cls(), set[tuple[str | None, int]]()
         for index, leaf in chain:
-            if leaf.operation != ERASE:
+            key = (leaf.content_root, leaf.content_count)
+            # A writer can name an earlier erasure in the table's properties again: the leaf permits nothing more.
+            if leaf.operation != ERASE or key in covered:
                 continue
+            covered.add(key)
             found = by_root.get((leaf.content_root or "", leaf.content_count))
             if found is None:
                 what = "its erasure has no record, or another one: nothing that was erased can be told from damage"
@@ -94,11 +105,8 @@ class Erasures:
         for change in erasure.changes:
             self._changes.setdefault(change.sequence, {})[change.position] = bytes.fromhex(change.hash)
         self._rows += [(bytes.fromhex(row.digest), row.first, row.last) for row in erasure.rows]
-        rows = max(
-            len({row.digest for row in erasure.rows}),
-            max(Counter(change.sequence for change in erasure.changes).values(), default=0),
-        )
-        self.erased.append(Erased(index, leaf.table, rows, len(erasure.objects), erasure.reason))
+        counts = len(erasure.changes), len(erasure.objects)
+        self.erased.append(Erased(index, leaf.table, _count_rows(erasure.rows), *counts, erasure.reason))
 
     def _contradiction(self, leaf: Leaf, erasure: Erasure) -> str | None:
         if erasure.table_uuid != leaf.table_uuid:
@@ -111,6 +119,10 @@ class Erasures:
             return "it erases a change that was erased before"
         if any(self.is_gone(entry.path) for entry in erasure.objects):
             return "it replaces an object that was replaced before"
+        paths = {entry.path for entry in erasure.objects}
+        put = [entry.new_path for entry in erasure.objects if entry.new_path is not None]
+        if any(path in paths or path in self._put or self.is_gone(path) for path in put):
+            return "it puts an object where another one was"
         return None
 
     def _replace(self, index: int, entry: Replaced) -> None:
@@ -121,6 +133,17 @@ class Erasures:
             path, length, digest = entry.path, entry.length, entry.sha256
         self._gone[entry.path] = index
         if entry.new_path is not None and entry.new_length is not None and entry.new_sha256 is not None:
+            self._put.add(entry.new_path)
             self._replacements[entry.new_path] = Replacement(
                 path, length, digest, entry.new_length, entry.new_sha256, index
             )
+
+
+def _count_rows(rows: Sequence[ErasedRow]) -> int:
+    """How many rows the lines are of: lines of one digest are of one row, unless main had it twice at a time."""
+    moves = sorted(move for row in rows for move in ((row.digest, row.first, 1), (row.digest, row.last + 1, -1)))
+    most, now = Counter[str](), Counter[str]()
+    for digest, _, step in moves:
+        now[digest] += step
+        most[digest] = max(most[digest], now[digest])
+    return most.total()

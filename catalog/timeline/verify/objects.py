@@ -101,6 +101,8 @@ class ObjectVerification:
     uncompared: int = 0
     length: int = 0
     uncovered: int = 0
+    tables: int = 0
+    """How many tables were walked: none is no success for who asked for one."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -118,6 +120,7 @@ class ObjectVerification:
                 continue
             if self.only not in (None, state.name):
                 continue
+            self.tables += 1
             if is_vector_table(state.name):
                 objects = VectorObjects(self.attestations.s3, self.attestations.bucket)
                 verify_vectors(self, objects, state, list(self._chain(uuid)))
@@ -302,7 +305,9 @@ class ObjectVerification:
         second = TableWalk(self, uuid, io, erasures)
         with BoundedPool(self.workers) as pool:
             second.snapshots(table.metadata, pool)
-        return [*dict.fromkeys([*walk.wrong, *second.wrong, *second.missing])]
+        # Rows are computed from the timeline's last metadata only, so what an erasure replaced is not shown here.
+        unshown = second.unshown(())
+        return [*dict.fromkeys([*walk.wrong, *second.wrong, *second.missing, *unshown])]
 
     def count_object(self, length: int) -> None:
         """Counts an object that was read. Thread-safe."""

@@ -188,6 +188,9 @@ class TableWalk:
             if isinstance(commit, Fault):
                 self.wrong.append(commit)
                 return None
+            if path in commit.entries and self._erasures.replacement(path) is not None:
+                self.wrong.append(commit.fault(path, "an erasure put another object in its place, under its own path"))
+                return None
             if self._attested_path(path) in commit.entries:
                 return commit
             without_path = without_path or commit

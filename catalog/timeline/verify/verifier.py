@@ -177,7 +177,7 @@ class Verifier:
         )
 
     def verify_table(self, table: str) -> tuple[Fault, ...]:
-        """The faults of one table's objects, deeply, without the tree and the published copy."""
+        """The faults of one table's objects, deeply, without the tree and the published copy. NotFound without one."""
         faults = FaultCollector()
         size = Head.decode(self.db.get(store_keys.HEAD)).size
         objects = ObjectVerification(
@@ -194,6 +194,8 @@ class Verifier:
             table,
         )
         objects.run()
+        if not objects.tables:
+            raise NotFound(f"{table} is not in the timeline, or was dropped: nothing of it was verified", subject=table)
         return faults.faults()
 
     def _published(self) -> PublishedCheckpoint:

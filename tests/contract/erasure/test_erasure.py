@@ -46,8 +46,8 @@ def busy_table(world: World, mode: Any = "cow", **options: Any) -> str:
     return name
 
 
-def small_table(world: World) -> str:
-    tables, name = world.lake.tables, world.name()
+def small_table(world: World, table: str = "t") -> str:
+    tables, name = world.lake.tables, world.name(table)
     tables.create(name, SCHEMA, key=["id"])
     tables.insert(name, [*people(1, 5), {"id": 7, "name": SECRET}])
     tables.upsert(name, people(1, name="one"))

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from catalog.erasure import eraser as eraser_module
-from catalog.erasure.eraser import Eraser
+from catalog.erasure import replacement
+from catalog.erasure.completion import Completion
+from catalog.erasure.replacement import SnapshotReplacer, replaced_objects
 from catalog.iceberg import Positions
 from catalog.tables import history_rewrite
 from catalog.tables.file_writer import encode
 from catalog.tables.history_rewrite import History, HistoryRewriter, RewrittenHistory
 from catalog.timeline import ErasedChange, ErasedRow, Erasure, Replaced
+from catalog.timeline.verify.erasures import Erasures, Replacement
+from catalog.timeline.verify.objects import ObjectVerification
 from catalog.timeline.verify.verifier import Verifier
 from infra.local.server import ApiServer
 from tests.contract.erasure.test_erasure import SCHEMA, people, small_table
@@ -43,6 +47,9 @@ class ForgedHistory:
     history: History
     positions: dict[str, Positions]
     edit: Edit
+
+    def check(self) -> list[int]:
+        return HistoryRewriter(self.history, self.positions).check()
 
     def run(self) -> Any:
         honest = HistoryRewriter(self.history, self.positions).run()
@@ -69,25 +76,19 @@ class _Editing(HistoryRewriter):
             return super()._without_rows(file, positions)
 
 
-class ForgingEraser(Eraser):
-    """Commits the edited history under the commitments of the honest one, changed by a twist."""
-
-    twist: Twist
-
-    def _record(self, version: Any, io: Any, chain: Any, rewritten: Any, reason: str) -> Erasure:
-        honest = super()._record(version, io, chain, rewritten.honest, reason)
-        return self.twist(replace(honest, objects=self._objects(io, rewritten)))
-
-    def _finish(self, version: Any) -> int:
-        return 0
-
-
 def forge(world: World, monkeypatch: pytest.MonkeyPatch, name: str, edit: Edit, twist: Twist = lambda e: e) -> None:
-    honest = eraser(world)
-    forger = ForgingEraser(honest.tables, honest.timeline, honest.verifier, honest.s3, honest.bucket)
-    forger.step, forger.twist = honest.step, twist
-    monkeypatch.setattr(eraser_module, "HistoryRewriter", lambda history, at: ForgedHistory(history, at, edit))
-    forger.erase(name, keys=[{"id": 7}], reason="asked to")
+    """Commits the edited history under the commitments of the honest one, changed by a twist. Deletes nothing."""
+    record = SnapshotReplacer._record
+
+    def forged(self: SnapshotReplacer, version: Any, io: Any, leaves: Any, rewritten: Any, reason: str) -> Erasure:
+        honest = record(self, version, io, leaves, rewritten.honest, reason)
+        return twist(replace(honest, objects=replaced_objects(io, rewritten)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotReplacer, "_record", forged)
+        patch.setattr(Completion, "run", lambda self, table, leaves: 0)
+        patch.setattr(replacement, "HistoryRewriter", lambda history, at: ForgedHistory(history, at, edit))
+        eraser(world).erase(name, keys=[{"id": 7}], reason="asked to")
     world.caught_up()
 
 
@@ -165,6 +166,64 @@ def test_what_is_erased_beyond_what_was_asked_for_is_counted_and_shown(world: Wo
     erase(world, name, keys=[{"id": 7}, {"id": 5}])
     report = world.verify()
     assert report.faults == () and [each.rows for each in report.erased] == [2]
+
+
+def test_rows_of_many_commits_are_all_counted(world: World) -> None:
+    """Each was inserted and deleted by commits of its own, so that main never had two of them."""
+    tables, name = world.lake.tables, world.name()
+    tables.create(name, SCHEMA, key=["id"])
+    tables.insert(name, people(100))
+    for id_ in range(4):
+        tables.insert(name, people(id_))
+        tables.delete(name, f"id = {id_}")
+    erase(world, name, where="id < 50")
+    (erased,) = world.verify().erased
+    assert (erased.rows, erased.changes) == (4, 8)
+
+
+def test_an_object_is_not_replaced_in_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with other rows at the attested path: its manifests and lists stay, so nobody would compute its rows."""
+    name = small_table(world)
+    s3, bucket = world.client("s3"), world.bucket
+    table = world.plain(name)
+    (task,) = table.scan(snapshot_id=table.metadata.snapshots[-1].snapshot_id, row_filter="id = 5").plan_files()
+    path = task.file.file_path
+    data = s3.get_object(Bucket=bucket, Key=path.removeprefix(f"s3://{bucket}/"))["Body"].read()
+
+    def twist(erasure: Erasure) -> Erasure:
+        entry = Replaced(
+            path, len(data), sha256(data).hexdigest(), path, len(data) + 1, sha256(data + b"x").hexdigest()
+        )
+        others = tuple(each for each in erasure.objects if each.path != path)
+        return replace(erasure, objects=(*others, entry))
+
+    forge(world, monkeypatch, name, unchanged, twist)
+    s3.put_object(Bucket=bucket, Key=path.removeprefix(f"s3://{bucket}/"), Body=data + b"x")
+    assert any("puts an object where another one was" in fault for fault in faults(world))
+
+
+def test_an_object_of_a_snapshot_is_not_replaced_by_another_of_its_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk finds it, too: a path that a commit attested stands for nothing but itself."""
+    name = small_table(world)
+    (path, *_) = [task.file.file_path for task in world.plain(name).scan().plan_files()]
+    forged = Erasures()
+    forged._replacements[path] = Replacement(path, 1, "a", 1, "b", 3)
+    monkeypatch.setattr(ObjectVerification, "_erasures", lambda self, uuid: forged)
+    assert any("under its own path" in fault for fault in faults(world))
+
+
+def test_naming_an_earlier_erasure_again_permits_nothing_and_is_no_damage(world: World) -> None:
+    """Whoever may set a table's properties must not be able to make its history unverifiable for ever."""
+    name = small_table(world)
+    first, second = (str(erase(world, name, keys=[{"id": id_}]).erasure) for id_ in (7, 5))
+    assert first != second
+    world.lake.tables.alter(name, properties={"strandline.erasure": first})
+    leaves = [leaf for _, leaf in world.caught_up().commits_since(name)]
+    assert [leaf.operation for leaf in leaves][-1] == "erase" and leaves[-1].content_count
+    report = world.verify()
+    assert report.faults == () and len(report.erased) == 2
 
 
 def test_an_object_that_was_not_attested_is_not_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

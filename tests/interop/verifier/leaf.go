@@ -17,6 +17,7 @@ type leaf struct {
 	sequence, content        int64
 	committed, sequenced     int64
 	schema, changesRoot      string // hex; empty: null
+	contentRoot              string
 	mapRoot, attested, state string
 	changesCount             int64
 }
@@ -90,7 +91,7 @@ func parseLeaf(entry []byte) (leaf, error) {
 	l := leaf{
 		table: f["table"].text, uuid: f["table_uuid"].text, operation: f["operation"].text,
 		schema: f["schema_sha256"].text, changesRoot: f["changes_root"].text, mapRoot: f["map_root"].text,
-		attested: f["attested"].text, state: f["state_root"].text,
+		attested: f["attested"].text, state: f["state_root"].text, contentRoot: f["content_root"].text,
 	}
 	if ref := f["ref"]; !ref.null() {
 		l.ref = &ref.text

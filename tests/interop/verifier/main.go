@@ -10,7 +10,7 @@ import (
 )
 
 type request struct {
-	Kind       string // checkpoint, proof, as-of, row or feed
+	Kind       string // checkpoint, proof, leaf, as-of, row, feed or erasures
 	Keys       []string
 	Origin     string
 	Data       []byte // base64 in JSON
@@ -24,6 +24,8 @@ type request struct {
 	Since      int64
 	Until      int64
 	Writer     bool
+	Leaves     [][]byte // of one table, oldest first
+	Records    [][]byte
 }
 
 type response struct {
@@ -97,6 +99,9 @@ func (r request) verify() (string, error) {
 		want := expected{keys, r.Origin, r.Table, uuid, r.Since, r.Until, known, r.Writer}
 		reached, err := verifyFeed(r.Data, want)
 		return fmt.Sprintf("reached %d", reached), err
+	case "erasures":
+		rows, changes, err := verifyErasures(r.Leaves, r.Records)
+		return fmt.Sprintf("rows %d, changes %d", rows, changes), err
 	}
 	return "", fmt.Errorf("no kind %q", r.Kind)
 }
