@@ -62,6 +62,16 @@ def _empty_sets(part: exp.Expr) -> int:
     return int(isinstance(part, exp.Tuple) and not part.expressions)
 
 
+def order_distinct(tree: exp.Expr) -> exp.Expr:
+    """Sorts the result of SELECT DISTINCT by its own columns: Spark no longer has those of its tables then."""
+    for select in tree.find_all(exp.Select):
+        order = select.args.get("order")
+        if select.args.get("distinct") is not None and order is not None:
+            for ordered in order.expressions:
+                ordered.set("this", _output(ordered.this, select))
+    return tree
+
+
 def rewrite_groupings(tree: exp.Expr) -> exp.Expr:
     """`grouping(a, b)` has a bit for each argument and is a bigint; Spark's takes one and is a tinyint."""
     for node in reversed(list(tree.find_all(exp.Grouping))):
@@ -114,11 +124,15 @@ def _output(node: exp.Expr, grouped: exp.Select) -> exp.Expr:
     """An expression of ORDER BY over the columns of the result."""
     names = [item.alias_or_name for item in grouped.expressions]
     for projection, name in zip(grouped.expressions, names, strict=True):
-        if node in (projection.unalias(), exp.column(name), exp.column(name, quoted=True)) and names.count(name) == 1:
+        if (
+            node.unnest() in (projection.unalias().unnest(), exp.column(name), exp.column(name, quoted=True))
+            and names.count(name) == 1
+        ):
             return exp.column(name, quoted=True)
     if isinstance(node, exp.Column | exp.AggFunc | exp.Window | exp.Query):
         raise NotEquivalent(
-            "ORDER BY with ROLLUP, CUBE or GROUPING SETS must name columns of the result: select what it orders by"
+            "ORDER BY with DISTINCT, ROLLUP, CUBE or GROUPING SETS must name columns of the result: select what it "
+            "orders by"
         )
     for child in list(node.iter_expressions()):
         child.replace(_output(child, grouped))
