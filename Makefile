@@ -7,7 +7,7 @@ RUN := $(PYTHON) -m tools.setup.run
 # Node and Java may come from the virtual environment or the system: `run` puts the chosen ones on PATH.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test forge lint localstack simulate chaos fuzz bench bench-quick docs synth sbom lock clean
+.PHONY: help setup demo check test forge lint separate simulate chaos fuzz bench bench-quick tpcds docs synth sbom lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,7 +21,7 @@ demo: setup ## the lake at work in the embedded cloud
 check: lint ## lint, types, unit and property tests: for the minute between two edits
 	@$(RUN) pytest -n 2 tests/unit tests/property $(ARGS)
 
-test: lint localstack ## lint, types, import rules and all tests
+test: lint separate ## lint, types, import rules and all tests
 	@$(RUN) pytest -n 3 $(ARGS)
 
 forge: setup ## N forgeries of leaves, feeds, maps, proofs, attestations and statistics (200,000): none may be believed
@@ -40,8 +40,11 @@ simulate: setup ## the whole lake in one thread, with faults: SEEDS=0:1000 or on
 chaos: setup ## a lake with writers whose functions are killed and frozen for six minutes: nothing is lost, all is back in 30 s
 	@$(RUN) python -m tests.chaos $(ARGS)
 
-localstack: setup ## LocalStack in an environment of its own: one test deploys to it
-	@$(PYTHON) -m tools.setup.localstack
+separate: setup ## LocalStack and TPC-DS's generator, in environments of their own: tests use them
+	@$(PYTHON) -m tools.setup.separate
+
+tpcds: setup ## all 99 queries of TPC-DS at SCALE (0.01), in DuckDB and on Spark: the tests take a sample
+	@STRANDLINE_TPCDS=all STRANDLINE_TPCDS_SCALE=$(or $(SCALE),0.01) $(RUN) pytest -n 0 -q tests/contract/query/test_tpcds.py tests/spark/test_tpcds.py $(ARGS)
 
 bench: setup ## every figure, as a ratio against a peer in the same run; writes bench/RESULTS.md
 	@$(RUN) python -m bench $(ARGS)

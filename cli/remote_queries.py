@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from catalog import Invalid
-from cli.api_connection import TableName, connected
-from cli.lake_commands import add_command
+from cli.api_connection import Key, TableName, Yes, connected
+from cli.lake_commands import add_command, confirm
 from cli.query import Engine, parameters, values_of
 from cli.times import AS_OF_HELP, past_point
 
@@ -21,6 +21,12 @@ def register(group: typer.Typer) -> None:
         "api query 'select count(*) from silver.tides'",
         "api query @report.sql --as-of q1",
         "api query 'select * from silver.tides where id = $id' --param id=7 --verify",
+    )
+    add_command(
+        group,
+        execute,
+        "api execute 'delete from silver.tides where metres < 0' --yes",
+        "api execute @monthly.sql --idempotency-key march --yes",
     )
     add_command(group, result, "api result 4f1c2d", "api result 4f1c2d --status", "api result 4f1c2d --cancel")
     add_command(
@@ -43,6 +49,23 @@ def query(
         options: Any = {"as_of": as_of, "verify": verify, "fresh": fresh, "engine": engine, "wait_s": wait}
         rows = client.query(_statement(sql), parameters(param or ()), **options)
         output.answer(values_of(rows), rows.column_names)
+
+
+def execute(
+    context: typer.Context,
+    sql: Annotated[str, typer.Argument(help="A statement that writes, or BEGIN; …; COMMIT; `@FILE` reads a file.")],
+    param: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for $NAME; JSON or text.")] = None,
+    yes: Yes = False,
+    idempotency_key: Key = None,
+) -> None:
+    """Run one statement that writes, or a transaction: all of it, or nothing."""
+    text = _statement(sql)
+    if not yes:
+        confirm(context.obj, f"Run {text.strip()[:200]!r}?")
+    with connected(context) as (client, output):
+        done = client.execute(text, parameters(param or ()), idempotency_key=idempotency_key)
+        columns = ["statement", "table", "rows", "snapshot_id"]
+        output.answer([[one.get(column) for column in columns] for one in done], columns)
 
 
 def _statement(sql: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from strandline.connection import ARROW, Connection, as_arrow, read_arrow, write_arrow
 from strandline.errors import StrandlineError
 from strandline.problems import Problem
-from strandline.responses import Commit, FileStatus, Receipt
+from strandline.responses import Commit, FileStatus, Receipt, Written
 from strandline.values import PointLike, point
 
 __all__ = ["ARROW", "Client", "Pending", "Problem"]
@@ -323,6 +323,14 @@ class Client:
         body = {name: value for name, value in options.items() if value is not None}
         response = self._api.rows("POST", "/query", body, key=idempotency_key)
         return self._await_rows(response, wait_s) if response.status_code == 202 else read_arrow(response)
+
+    def execute(
+        self, sql: str, parameters: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> list[Written]:
+        """Runs one statement that writes, or a transaction."""
+        body = {"sql": sql, "parameters": dict(parameters or {})}
+        done: list[Written] = self._api.json("POST", "/statements", body, key=idempotency_key)["statements"]
+        return done
 
     def query_status(self, query_id: str) -> dict[str, Any]:
         """The record of a query that runs as a job: `status` is running, done, failed or cancelled."""

@@ -18,7 +18,7 @@ from strandline.errors import Invalid, NotFound, Unavailable
 from strandline.ingest import IngestedFile, Ingestion
 from strandline.problems import translated
 from strandline.proofs import Proof
-from strandline.responses import Commit, Receipt
+from strandline.responses import Commit, Receipt, Written
 from strandline.row_proofs import AnswerProof, RowProof
 from strandline.rows import Result, Rows
 from strandline.table import Table
@@ -142,6 +142,27 @@ class Lake:
                 idempotency_key=idempotency_key,
             )
         return Result(table)
+
+    def execute(
+        self,
+        sql: str,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> list[Written]:
+        """Runs one statement that writes, or `BEGIN; …; COMMIT`: all of it, or nothing. Returns what each one did.
+
+        INSERT, UPDATE, DELETE, MERGE, and CREATE, ALTER and DROP TABLE. With an idempotency key it takes effect once,
+        however often it is sent. `commit` waits for the leaf of what it returns.
+
+        >>> lake.execute("update silver.scratch set metres = metres + $more", {"more": 1})[0]["rows"]
+        1
+        >>> done = lake.execute("insert into silver.scratch values ('Leith', 5.5)", idempotency_key="leith-1")
+        >>> lake.execute("insert into silver.scratch values ('Leith', 5.5)", idempotency_key="leith-1") == done
+        True
+        """
+        with translated(self.endpoint):
+            return self._client.execute(sql, parameters(params), idempotency_key=idempotency_key)
 
     def tables(self, database: str | None = None) -> list[str]:
         """The names of the tables that you may read.

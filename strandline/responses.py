@@ -16,6 +16,15 @@ class Receipt(TypedDict, total=False):
     reason: str
 
 
+class Written(TypedDict, total=False):
+    """What a statement did."""
+
+    statement: str
+    table: str
+    rows: int
+    snapshot_id: str
+
+
 class Commit(TypedDict, total=False):
     index: int
     table: str

@@ -9,8 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 
-# Installed separately from the project: the installer, the build tools of source packages, and LocalStack for one test
-# (the newest that runs without Docker and without a token, with the dependency versions that it supports).
+# Installed separately from the project: the installer, the build tools of source packages, LocalStack for one test
+# (the newest that runs without Docker and without a token, with the dependency versions that it supports), and
+# TPC-DS's generator, an extension for one version of DuckDB that is not the lake's.
 SEPARATE = {
     "setup.lock": ["uv==0.13.7"],
     "build.lock": ["hatchling==1.33.0", "editables==0.5", "setuptools==84.2.1"],
@@ -21,6 +22,7 @@ SEPARATE = {
         "localstack-twisted<26",
         "pyopenssl<26",
     ],
+    "tpcds.lock": ["duckdb==1.5.5", "duckdb-extension-tpcds==1.5.5"],
 }
 
 

@@ -66,6 +66,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/ingest/uploads"),
     Route("GET", "/ingest/{digest}"),
     Route("POST", "/query"),
+    Route("POST", "/statements"),
     Route("GET", "/queries/{id}"),
     Route("DELETE", "/queries/{id}"),
     Route("POST", "/search"),

@@ -1,3 +1,4 @@
+from catalog.tables.addresses import AddressedChange as AddressedChange
 from catalog.tables.addresses import Addresses as Addresses
 from catalog.tables.addresses import StaleRead as StaleRead
 from catalog.tables.batch_scan import scan_batches as scan_batches

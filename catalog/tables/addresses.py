@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,12 @@ class Addresses:
     def of(cls, files: Any, positions: Any) -> Addresses:
         """From two columns of Arrow."""
         return cls(files.to_pylist(), positions.to_numpy().astype(np.int64))
+
+    @classmethod
+    def union(cls, parts: Sequence[Addresses]) -> Addresses:
+        files = [file for part in parts for file in part.files]
+        positions = [part.positions for part in parts] or [np.empty(0, dtype=np.int64)]
+        return cls(files, np.concatenate(positions))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -82,3 +88,11 @@ class Addresses:
             ]
             parts.append(pa.Table.from_arrays(columns, schema=target))
         return pa.concat_tables(parts) if parts else target.empty_table()
+
+
+class AddressedChange(NamedTuple):
+    """What happens to rows: they get the values of `updates`, row by row in the order of the addresses, or, if that is
+    None, are deleted."""
+
+    addresses: Addresses
+    updates: pa.Table | None = None

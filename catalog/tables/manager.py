@@ -22,7 +22,7 @@ from catalog.core.aws_errors import translate_aws_errors
 from catalog.core.errors import Invalid
 from catalog.core.point_in_time import PointInTime, PointLike, point_in_time
 from catalog.core.retries import Retry
-from catalog.tables.addresses import Addresses
+from catalog.tables.addresses import AddressedChange
 from catalog.tables.clone import Drop, clone_table, finish_drop, plan_drop
 from catalog.tables.commit_tokens import find_receipts
 from catalog.tables.committer import (
@@ -47,7 +47,8 @@ from catalog.tables.planner import WritePlanner
 from catalog.tables.row_validation import Rows
 from catalog.tables.snapshots import SnapshotAt, find_snapshot, name_snapshot, roll_back, unname_snapshot
 from catalog.tables.snapshots import history as snapshot_history
-from catalog.tables.transactions import PATIENCE_S, Transaction, Transactions
+from catalog.tables.transaction_record import PATIENCE_S, Transactions
+from catalog.tables.transactions import Transaction
 from catalog.tables.write_modes import Mode
 from catalog.tables.write_requests import WriteRequest, addressed_request, delete_request, upsert_request
 
@@ -141,16 +142,20 @@ class Tables:
         self,
         name: str,
         base_snapshot_id: int | None,
-        addresses: Addresses,
-        updates: pa.Table | None = None,
+        changes: Sequence[AddressedChange],
+        inserted: Rows = None,
         *,
         token: str | None = None,
     ) -> Receipt:
-        """Deletes the rows at addresses in a snapshot, or updates columns of them, in one commit.
+        """Deletes rows at addresses in a snapshot, updates columns of others, and inserts rows, in one commit.
 
         StaleRead, a Conflict, if another commit has come in between: the caller finds the rows again.
         """
-        return self._write(addressed_request(name, base_snapshot_id, addresses, updates), token)
+        return self._write(addressed_request(self.table_store, name, base_snapshot_id, changes, inserted), token)
+
+    def receipts(self, name: str, tokens: Sequence[str]) -> dict[str, Receipt]:
+        """The receipts of those tokens that were committed to the table within a week."""
+        return find_receipts(self.committer.settled(name), tokens, self.table_store.io)
 
     def compact(self, name: str, *, budget_bytes: int = BUDGET_BYTES) -> Receipt:
         """Merges pending deletes and small files, reading at most the budget. Changes no row."""

@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile, ManifestEntry
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from catalog.iceberg import CommitIO, FileReader, LiveFiles, ManifestReader, cast_column, filter_rows
-from catalog.tables.addresses import Addresses
+from catalog.tables.addresses import AddressedChange, Addresses
 from catalog.tables.delta import Delta
 from catalog.tables.file_writer import FileWriter
 from catalog.tables.glue_store import TableVersion
@@ -70,15 +70,19 @@ class WritePlanner:
         matched = sum(len(match.positions) for match in matches)
         return Delta(tuple(added), tuple(removed), matched=matched, mode="mor", reason=reason)
 
-    def replace_addressed(self, addresses: Addresses, updates: pa.Table | None) -> Delta:
-        """Deletes the rows at these addresses; with `updates`, writes them again with the columns of `updates`, whose
-        rows are in the order of the addresses. All other columns stay as they are stored."""
+    def replace_addressed(self, changes: Sequence[AddressedChange], inserted: pa.Table | None = None) -> Delta:
+        """Deletes the rows at the addresses of each change; those with new values are written again, with all other
+        columns as they are stored. Adds the inserted rows in the same delta. No row is in two changes."""
         live, reader = self._live(), FileReader(self.version.metadata, self.io)
-        matches = addresses.match(live.data, reader, self.version.name)
-        rows = (
-            None if updates is None or not matches else addresses.updated(matches, reader, self.version.schema, updates)
-        )
-        return self._replace_matches(matches, rows, reader)
+        name, schema = self.version.name, self.version.schema
+        matches = Addresses.union([change.addresses for change in changes]).match(live.data, reader, name)
+        rows = [] if inserted is None else [inserted]
+        for addresses, updates in changes:
+            if updates is not None and len(addresses):
+                rows.append(addresses.updated(addresses.match(live.data, reader, name), reader, schema, updates))
+        target = schema_to_pyarrow(schema, include_field_ids=False)
+        new = pa.concat_tables([cast_rows(part, target) for part in rows]) if rows else None
+        return self._replace_matches(matches, new if new is not None and new.num_rows else None, reader)
 
     def _live(self) -> LiveFiles:
         return LiveFiles.of(self.io, self.manifests, self.version.head(self.branch), self.version.name)

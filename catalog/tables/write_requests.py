@@ -10,7 +10,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 
 from catalog.core.errors import Invalid
-from catalog.tables.addresses import Addresses, StaleRead
+from catalog.tables.addresses import AddressedChange, StaleRead
 from catalog.tables.delta import Delta
 from catalog.tables.glue_store import GlueTableStore, TableVersion
 from catalog.tables.matching import FilterMatcher
@@ -86,21 +86,34 @@ def delete_request(
 
 
 def addressed_request(
-    name: str, base_snapshot_id: int | None, addresses: Addresses, updates: pa.Table | None
+    table_store: GlueTableStore,
+    name: str,
+    base_snapshot_id: int | None,
+    changes: Sequence[AddressedChange],
+    inserted: Rows = None,
 ) -> WriteRequest:
-    """Deletes or updates rows by their addresses in one snapshot. StaleRead if the table has moved on from it."""
+    """Deletes and updates rows by their addresses in one snapshot, and inserts others. StaleRead if the table has moved
+    on from it."""
+    valid = None if inserted is None else validate(table_store, name, inserted)[0]
 
     def plan(planner: WritePlanner) -> Delta:
         head = planner.version.head(planner.branch)
         if (None if head is None else head.snapshot_id) != base_snapshot_id:
             raise StaleRead(f"{name} was changed while the statement was running: run it again", subject=name)
-        checked = None
-        if updates is not None:
-            schema = planner.version.schema.select(*updates.column_names)
-            checked = check_rows(schema, updates, table=name)
-        return planner.replace_addressed(addresses, checked)
+        schema = planner.version.schema
+        checked = [
+            AddressedChange(addresses, updates if updates is None else _checked(schema, updates, name))
+            for addresses, updates in changes
+        ]
+        return planner.replace_addressed(checked, None if valid is None else check_rows(schema, valid, table=name))
 
-    return WriteRequest(name, plan, None if updates is None else len(addresses))
+    deletes_only = valid is None and all(change.updates is None for change in changes)
+    rows = sum(len(change.addresses) for change in changes) + (0 if valid is None else valid.num_rows)
+    return WriteRequest(name, plan, None if deletes_only else rows)
+
+
+def _checked(schema: Schema, updates: pa.Table, name: str) -> pa.Table:
+    return check_rows(schema.select(*updates.column_names), updates, table=name)
 
 
 def table_key(version: TableVersion) -> tuple[str, ...]:

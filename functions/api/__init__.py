@@ -20,11 +20,23 @@ from pydantic import ValidationError
 from catalog import Denied, Invalid
 from catalog.access import caller_of
 from catalog.core.logs import correlation
-from functions.api import changes, commits, erasures, ingest, queries, row_formats, service, tables, timeline
+from functions.api import (
+    changes,
+    commits,
+    erasures,
+    ingest,
+    queries,
+    row_formats,
+    service,
+    statements,
+    tables,
+    timeline,
+)
 from functions.api.app import app, current_request, lake, usage_meter
 from functions.api.problems import Refusal, error_response, limit_refusal, refusal_response, validation_response
 from functions.api.queries import QUERY_ROUTE
 from functions.api.request import ApiRequest
+from functions.api.statements import STATEMENTS_ROUTE
 
 __all__ = [
     "changes",
@@ -35,12 +47,15 @@ __all__ = [
     "queries",
     "row_formats",
     "service",
+    "statements",
     "tables",
     "timeline",
 ]
 
 log = logging.getLogger(__name__)
 
+METERED_THERE = (QUERY_ROUTE, STATEMENTS_ROUTE)
+"""Routes that count themselves against the caller's limits."""
 PUBLIC = "public"
 """The function that serves the public routes only, with a role that can read no table."""
 
@@ -100,7 +115,7 @@ def _admit(request: ApiRequest) -> None:
         except Denied as error:
             raise Refusal(401, "unauthenticated", error.message, {"WWW-Authenticate": "Bearer"}) from None
     _ = request.body  # raises Refusal if it is too large
-    meter = usage_meter() if request.caller is not None and route.key != QUERY_ROUTE else None
+    meter = usage_meter() if request.caller is not None and route.key not in METERED_THERE else None
     if meter is not None and request.caller is not None and (excess := meter.count(request.caller)) is not None:
         raise limit_refusal(excess)
 

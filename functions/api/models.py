@@ -353,6 +353,26 @@ class QueryIn(In):
     wait: float = Field(default=0, ge=0, le=20, description="seconds to wait for a job before the response is 202")
 
 
+class StatementIn(In):
+    sql: str = Field(
+        min_length=1, max_length=100_000, examples=["update silver.tides set metres = 4.2 where station = 'Brest'"]
+    )
+    parameters: dict[str, Any] = Field(default={}, max_length=1000, description="values of `$name` in the statement")
+
+
+class StatementOut(Out):
+    """What a statement did. `GET /commits/snapshot-<snapshot_id>` is its leaf, once it is sequenced."""
+
+    statement: str = Field(examples=["UPDATE"])
+    table: str
+    rows: int | None = Field(default=None, description="rows that it inserted, updated or deleted")
+    snapshot_id: str | None = Field(default=None, description="missing if it committed no rows")
+
+
+class StatementsOut(Out):
+    statements: list[StatementOut] = Field(description="in their order; one, unless it is a transaction")
+
+
 class QueryOut(Out):
     """The status of a query that became a job. `detail`: the engine's state while it runs, the reason if it failed."""
 

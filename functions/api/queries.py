@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
-from catalog import LakeError, Unavailable, query_workers
+from catalog import Invalid, LakeError, Unavailable, query_workers
 from catalog.access import Level, Measured
 from functions.api.app import JSON, caller, current_request, lake, respond, serve, usage_meter
 from functions.api.models import Elsewhere, QueryIn, QueryOut, QueryRows, SearchIn
@@ -49,11 +49,13 @@ def run_query(query: QueryIn) -> Response[Any]:
     and why.
     """
     caller().require_role("run queries")
-    with _engine("duckdb", "queries"), _metered(query.engine) as (engine, measured):
-        from catalog.query import Answer, EngineLimits, default_memory_budget
+    with engine_of("duckdb", "queries"), metered(query.engine) as (engine, measured):
+        from catalog.query import Answer, EngineLimits, default_memory_budget, is_write
 
+        if is_write(query.sql):
+            raise Invalid("a statement that writes is not a query: send it to POST /statements")
         idempotent = current_request().idempotent()
-        result = _ask(
+        result = ask(
             query.sql,
             engine=engine,
             id=None if idempotent is None else idempotent.token[:32],
@@ -83,7 +85,7 @@ def read_query(
     rows: Annotated[bool, Query(description="false: only the status of the query")] = True,
 ) -> Response[Any]:
     """The rows of a query that became a job, page by page; 202 while it runs, its error if it failed."""
-    with _engine("duckdb", "queries"):
+    with engine_of("duckdb", "queries"):
         if page is not None and rows:
             return _rows(id, page)
         query = lake().queries.status(id, caller())
@@ -97,13 +99,13 @@ def read_query(
 @serve("DELETE /queries/{id}", {204: {}}, problems=(403, 409), tag="query")
 def cancel_query(id: QueryId) -> Response[Any]:
     """Stop a query that became a job, and delete its rows. Idempotent."""
-    with _engine("duckdb", "queries"):
+    with engine_of("duckdb", "queries"):
         lake().queries.cancel(id, caller())
     return respond(None, 204)
 
 
 @contextmanager
-def _metered(engine: str) -> Iterator[tuple[str, Measured]]:
+def metered(engine: str) -> Iterator[tuple[str, Measured]]:
     """Counts the query against the caller's limits; Refusal (429) beyond one. With nothing left for Spark, a query
     that may choose runs here or not at all."""
     meter = usage_meter()
@@ -128,7 +130,7 @@ def _vcpu_hours(query_id: str) -> float | None:
         return None
 
 
-def _ask(sql: str, **options: Any) -> Answer | QueryStatus:
+def ask(sql: str, **options: Any) -> Answer | QueryStatus:
     """Runs the statement in a worker, unless the settings say in this process."""
     if not lake().settings.query_workers:
         return lake().queries.ask(sql, **options)
@@ -183,7 +185,7 @@ def _status(query: QueryStatus, status: int) -> Response[Any]:
 def search(query: SearchIn) -> Response[Any]:
     """The rows nearest in meaning to a text or vector, those with its words, or both; best first, with `score`."""
     authorize(Level.READ, query.table)
-    with _engine("lancedb", "search"):
+    with engine_of("lancedb", "search"):
         rows = lake().vectors.search(
             f"{query.table}.{query.column}",
             query.text,
@@ -197,7 +199,8 @@ def search(query: SearchIn) -> Response[Any]:
 
 
 @contextmanager
-def _engine(package: str, what: str) -> Iterator[None]:
+def engine_of(package: str, what: str) -> Iterator[None]:
+    """Unavailable if this image has no such package."""
     if importlib.util.find_spec(package) is None:
         raise Unavailable(f"this deployment does not support {what}: its image has no {package}", subject=package)
     yield

@@ -17,7 +17,7 @@ from typing import Any, Self
 from infra.local.assembly import MEMORY
 from infra.local.endpoint import ACCOUNT, Endpoint
 from tests.waiting import wait_until
-from tools.setup import localstack
+from tools.setup.separate import LOCALSTACK
 
 START_S, STOP_S = 300, 60
 # The kernel ends it with its parent (PR_SET_PDEATHSIG): tests that are killed leave no server behind.
@@ -33,7 +33,7 @@ class LocalStack:
     """Up when entered, gone when left: process, group and files. Installs itself where `make test` has not."""
 
     def __enter__(self) -> Self:
-        localstack.ensure()
+        LOCALSTACK.ensure()
         self.files = Path(
             tempfile.mkdtemp(prefix="strandline-localstack-", dir=MEMORY if os.path.isdir(MEMORY) else None)
         )
@@ -57,7 +57,7 @@ class LocalStack:
         }
         with (self.files / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [str(localstack.PYTHON), "-c", MAIN],
+                [LOCALSTACK.python, "-c", MAIN],
                 env=environment,
                 cwd=self.files,
                 stdin=subprocess.DEVNULL,

@@ -101,6 +101,12 @@ ORDERED = (
     "select high, count(*) as c from q.t where id < 0 group by rollup (high) order by 2, high limit 3",
 )
 UNORDERED = (
+    "select distinct t.station, high from q.t t order by t.station, high",
+    "select distinct n as m, -n from q.t order by -n, 1",
+    "select distinct(t.station) from q.t t order by t.station",
+    "select high, station, grouping(high), grouping(station, high) as g, sum(n) from q.t"
+    " group by rollup (high, station) order by g, case when g = 0 then station end, high, 1",
+    "select high, grouping(high), count(*) from q.t where id < 0 group by cube (high)",
     "select id, '${env:PATH}' as a, station || '${spark.app.name}' /* ${system:user.dir} */ from q.t",
     "select id, row_number() over (order by metres desc, id), sum(n) over (partition by high order by id) from q.t",
     "select id, lag(n, 2) over (order by id), first_value(station) over (partition by high order by id) from q.t",

@@ -72,9 +72,11 @@ class ConditionReader:
 
     def predicate(self) -> Converted:
         """The predicate that every row must satisfy that the SELECT uses."""
-        converted = [self._convert(condition) for condition in self.select.conditions]
+        conditions = (*self.select.conditions, *self.select.pushed)
+        converted = [self._convert(condition) for condition in conditions]
         parts = [part for part, _ in converted if part is not None]
-        return conjunction(_flatten(parts, And)), all(exact for _, exact in converted)
+        exact = not self.select.pushed and all(exact for _, exact in converted)
+        return conjunction(_flatten(parts, And)), exact
 
     def _convert(self, node: Node) -> Converted:
         kind, type_ = node.get("class"), str(node.get("type"))

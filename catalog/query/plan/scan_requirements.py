@@ -15,6 +15,7 @@ from pyiceberg.types import NestedField
 
 from catalog.query.plan.conditions import ConditionReader
 from catalog.query.plan.predicates import Or, Predicate
+from catalog.query.plan.pushdown import push_conditions
 from catalog.query.plan.syntax import Node, Select, Source, nodes, selects, used_columns
 from catalog.query.run.engine import Session
 
@@ -73,6 +74,8 @@ def needs_of(tree: Node, relations: Mapping[str, ScannedRelation]) -> dict[str, 
     """Needs by relation, named as in the tree."""
     every_node = list(nodes(tree))
     every_select = list(selects(every_node))
+    columns_of = {name: {field.name.lower() for field in scanned.schema.fields} for name, scanned in relations.items()}
+    every_select = push_conditions(every_select, every_node, columns_of.get)
     fields = {
         name: {field.name.lower(): field for field in scanned.schema.fields} for name, scanned in relations.items()
     }

@@ -38,16 +38,19 @@ class Source:
     filterable: bool
     required: bool
     renamed: bool
+    node: Node = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Select:
-    """One SELECT: its sources, and the conditions of which all must be true."""
+    """One SELECT: its sources, and the conditions of which all must be true. `pushed`: those of the queries around it
+    that hold for its rows, too."""
 
     node: Node
     sources: tuple[Source, ...]
     conditions: tuple[Node, ...]
     aliases: frozenset[str] = field(default_factory=frozenset)
+    pushed: tuple[Node, ...] = ()
 
 
 def check_calls(tree: Node, own: Collection[str] = ()) -> None:
@@ -155,7 +158,7 @@ def _collect(source: Node, into: list[Source], *, filterable: bool, required: bo
         alias = str(source.get("alias") or source.get("table_name") or "").lower()
         sampled = source.get("sample") is not None
         into.append(
-            Source(alias, relation, filterable and not sampled, required, bool(source.get("column_name_alias")))
+            Source(alias, relation, filterable and not sampled, required, bool(source.get("column_name_alias")), source)
         )
         return []
     kind, join = source["ref_type"], source["join_type"]

@@ -50,7 +50,7 @@ _SUPPORTED_FUNCTIONS = (
     *(exp.And, exp.Or, exp.Xor, exp.Case, exp.Coalesce, exp.Nullif, exp.Exists, exp.Cast, exp.If),
     *(exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.GroupConcat),
     *(exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.VariancePop),
-    *(exp.Corr, exp.CovarSamp, exp.CovarPop),
+    *(exp.Corr, exp.CovarSamp, exp.CovarPop, exp.Grouping),
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
     *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
     *(exp.Abs, exp.Ceil, exp.Floor, exp.Round, exp.Sqrt, exp.Pow, exp.Ln, exp.Exp, exp.Greatest, exp.Least),

@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.dialect import UsingColumnOrder
 
-from catalog.query.spark.nodes import NotEquivalent
+from catalog.query.spark.nodes import NotEquivalent, with_type
 from catalog.query.sql.dialect import LakeDialect
 
 _TOTALS_ALIAS = "strandline_totals"
@@ -62,6 +62,28 @@ def _empty_sets(part: exp.Expr) -> int:
     return int(isinstance(part, exp.Tuple) and not part.expressions)
 
 
+def order_distinct(tree: exp.Expr) -> exp.Expr:
+    """Sorts the result of SELECT DISTINCT by its own columns: Spark no longer has those of its tables then."""
+    for select in tree.find_all(exp.Select):
+        order = select.args.get("order")
+        if select.args.get("distinct") is not None and order is not None:
+            for ordered in order.expressions:
+                ordered.set("this", _output(ordered.this, select))
+    return tree
+
+
+def rewrite_groupings(tree: exp.Expr) -> exp.Expr:
+    """`grouping(a, b)` has a bit for each argument and is a bigint; Spark's takes one and is a tinyint."""
+    for node in reversed(list(tree.find_all(exp.Grouping))):
+        bits: list[Any] = [exp.cast(exp.Grouping(expressions=[key.copy()]), "bigint") for key in node.expressions]
+        number = bits[0]
+        for bit in bits[1:]:
+            double = exp.Mul(this=exp.Paren(this=number), expression=exp.Literal.number(2))
+            number = exp.Add(this=double, expression=bit)
+        node.replace(with_type(exp.Paren(this=number), "bigint"))
+    return tree
+
+
 def _with_totals(select: exp.Select, count: int) -> exp.Select:
     grouped = select.copy()
     ends: dict[str, Any] = {name: grouped.args.get(name) for name in ("with_", "order", "limit", "offset")}
@@ -83,6 +105,8 @@ def _totals(grouped: exp.Select) -> exp.Select:
     totals = grouped.copy()
     keys = [key for part in totals.args["group"].expressions for key in _keys(part)]
     totals.set("group", None)
+    for grouping in list(totals.find_all(exp.Grouping)):  # grouped by nothing, without GROUP BY
+        grouping.replace(exp.Literal.number(1))
     for clause in [*totals.expressions, *([totals.args["having"]] if totals.args.get("having") else [])]:
         for node in list(clause.walk(prune=lambda inner: isinstance(inner, exp.AggFunc))):
             if not isinstance(node, exp.AggFunc) and node in keys:
@@ -97,14 +121,22 @@ def _keys(part: exp.Expr) -> list[exp.Expr]:
 
 
 def _output(node: exp.Expr, grouped: exp.Select) -> exp.Expr:
-    """An expression of ORDER BY as a column of the result."""
+    """An expression of ORDER BY over the columns of the result."""
     names = [item.alias_or_name for item in grouped.expressions]
     for projection, name in zip(grouped.expressions, names, strict=True):
-        if node in (projection.unalias(), exp.column(name), exp.column(name, quoted=True)) and names.count(name) == 1:
+        if (
+            node.unnest() in (projection.unalias().unnest(), exp.column(name), exp.column(name, quoted=True))
+            and names.count(name) == 1
+        ):
             return exp.column(name, quoted=True)
-    raise NotEquivalent(
-        "ORDER BY with ROLLUP, CUBE or GROUPING SETS must name columns of the result: select what it orders by"
-    )
+    if isinstance(node, exp.Column | exp.AggFunc | exp.Window | exp.Query):
+        raise NotEquivalent(
+            "ORDER BY with DISTINCT, ROLLUP, CUBE or GROUPING SETS must name columns of the result: select what it "
+            "orders by"
+        )
+    for child in list(node.iter_expressions()):
+        child.replace(_output(child, grouped))
+    return node
 
 
 def _alias(name: str) -> exp.TableAlias:

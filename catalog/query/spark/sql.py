@@ -25,7 +25,7 @@ from catalog.query.run.engine import Parameters, parameters_by_name, quote_ident
 from catalog.query.spark.nodes import NotEquivalent
 from catalog.query.spark.relations import SparkRelation, spark_relation
 from catalog.query.spark.rewrites import check_functions, rewrite_divisions, rewrite_types, rewrite_values
-from catalog.query.spark.shapes import JoinedInPlace, add_grand_totals, check_shape
+from catalog.query.spark.shapes import JoinedInPlace, add_grand_totals, check_shape, order_distinct, rewrite_groupings
 from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.search_operators import folded
 
@@ -61,9 +61,10 @@ def _generate(tree: exp.Expr, relations: Sequence[SparkRelation]) -> str:
     }
     schema = MappingSchema(columns, dialect=JoinedInPlace)
     tree = qualify(tree, schema=schema, dialect=JoinedInPlace, validate_qualify_columns=True, quote_identifiers=True)
-    tree = rewrite_divisions(annotate_types(tree, schema=schema, dialect=DIALECT))
+    tree = rewrite_divisions(annotate_types(rewrite_groupings(tree), schema=schema, dialect=DIALECT))
     tree = rewrite_types(annotate_types(tree, schema=schema, dialect=DIALECT))
     tree = add_grand_totals(rewrite_values(annotate_types(tree, schema=schema, dialect=DIALECT)))
+    tree = order_distinct(tree)
     return tree.sql("spark", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
 
 

@@ -1,4 +1,4 @@
-"""Parses statements that write: INSERT, UPDATE, DELETE, CREATE TABLE, ALTER TABLE, DROP TABLE, and BEGIN … COMMIT.
+"""Parses statements that write: INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER and DROP TABLE, and BEGIN … COMMIT.
 
 Parses only where a statement's parts begin and end. Each part is text of a SELECT that a query runs later, with the
 caller's rights and under the rules of `catalog.query.sql.statement`.
@@ -21,13 +21,23 @@ from catalog.core.errors import Invalid
 from catalog.query.sql.column_types import column_type
 from catalog.query.sql.dialect import DIALECT
 from catalog.query.sql.limits import check_bytes, check_tokens, check_tree, refuse_recursion
+from catalog.query.sql.merge_statement import Merge, parse_merge
+from catalog.query.sql.statement_tokens import (
+    alias_at,
+    assignments,
+    checked_name,
+    clauses_of,
+    closing_bracket,
+    is_query,
+    split_at,
+    table_at,
+    text_of,
+    top_level,
+)
 
 _WORDS = ("ALTER", "BEGIN", "COMMIT", "CREATE", "DELETE", "DROP", "INSERT", "MERGE", "ROLLBACK", "START", "TRUNCATE",
           "UPDATE", "UPSERT", "REPLACE")  # fmt: skip
 _WRITE = re.compile(rf"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?:{'|'.join(_WORDS)})\b", re.IGNORECASE | re.DOTALL)
-_NAME = re.compile(r"[a-z0-9_]{1,128}")
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 MAX_STATEMENTS = 100
 
 
@@ -93,27 +103,35 @@ class Drop:
     word: str = "DROP TABLE"
 
 
-RowStatement = Insert | Delete | Update
+RowStatement = Insert | Delete | Update | Merge
 WriteStatement = RowStatement | Create | Alter | Drop
 
 
-def parse_writes(sql: str) -> list[WriteStatement]:
-    """One statement, or the statements between BEGIN and COMMIT, which change rows only. Invalid for anything else."""
+@dataclass(frozen=True)
+class WriteText:
+    """One statement, or the statements of a `transaction`, between BEGIN and COMMIT, which change rows only."""
+
+    statements: list[WriteStatement]
+    transaction: bool
+
+
+def parse_writes(sql: str) -> WriteText:
+    """Invalid for anything else than a statement that writes, or a transaction of such."""
     check_bytes(sql)
     try:
         tokens = list(sqlglot.tokenize(sql, read=DIALECT))
     except TokenError as error:
         raise Invalid(f"the statement cannot be parsed: {str(error).splitlines()[0]}") from None
     check_tokens(tokens)
-    parts = _split(tokens)
+    parts = split_at(tokens)
     if not parts:
         raise Invalid("the statement is empty: write one")
     words = [part[0].text.upper() for part in parts]
     if words[0] in ("BEGIN", "START"):
-        return _transaction(sql, parts, words)
+        return WriteText(_transaction(sql, parts, words), transaction=True)
     if len(parts) > 1:
         raise Invalid(f"there are {len(parts)} statements: send one at a time, or write BEGIN; …; COMMIT")
-    return [_statement(sql, parts[0])]
+    return WriteText([_statement(sql, parts[0])], transaction=False)
 
 
 def _transaction(sql: str, parts: Sequence[Sequence[Token]], words: Sequence[str]) -> list[WriteStatement]:
@@ -127,7 +145,9 @@ def _transaction(sql: str, parts: Sequence[Sequence[Token]], words: Sequence[str
     statements = [_statement(sql, part) for part in parts[1:-1]]
     for statement in statements:
         if not isinstance(statement, RowStatement):
-            raise Invalid(f"{statement.word} cannot be in a transaction, which has INSERT, UPDATE and DELETE only")
+            raise Invalid(
+                f"{statement.word} cannot be in a transaction, which has INSERT, UPDATE, DELETE and MERGE only"
+            )
     return statements
 
 
@@ -139,67 +159,63 @@ def _statement(sql: str, tokens: Sequence[Token]) -> WriteStatement:
         return _delete(sql, tokens)
     if word == "UPDATE":
         return _update(sql, tokens)
+    if word == "MERGE":
+        return parse_merge(sql, tokens)
     if word in ("CREATE", "ALTER", "DROP"):
         return _shape(sql, tokens)
     hints = {
         "COMMIT": "send BEGIN; …; COMMIT as one text",
         "ROLLBACK": "a transaction is one text from BEGIN to COMMIT: what is not sent is not done",
         "TRUNCATE": "write DELETE FROM <table>",
-        "MERGE": "write UPDATE … FROM and INSERT … SELECT, or upsert rows by their key",
     }
-    raise Invalid(f"{word} is not supported: {hints.get(word, 'write INSERT, UPDATE, DELETE, CREATE, ALTER or DROP')}")
+    raise Invalid(
+        f"{word} is not supported: {hints.get(word, 'write INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER or DROP')}"
+    )
 
 
 def _insert(sql: str, tokens: Sequence[Token]) -> Insert:
     if len(tokens) < 4 or tokens[1].text.upper() != "INTO":
         raise Invalid("write INSERT INTO <database>.<table> [(columns)] VALUES … or SELECT …")
-    table, at = _table(tokens, 2)
+    table, at = table_at(tokens, 2)
     columns: tuple[str, ...] | None = None
-    if at < len(tokens) and tokens[at].token_type == TokenType.L_PAREN and not _is_query(tokens[at + 1 :]):
-        end = _closing(tokens, at)
+    if at < len(tokens) and tokens[at].token_type == TokenType.L_PAREN and not is_query(tokens[at + 1 :]):
+        end = closing_bracket(tokens, at)
         names = tokens[at + 1 : end]
         if not names or any(token.token_type != TokenType.COMMA for token in names[1::2]) or len(names) % 2 == 0:
             raise Invalid("the columns after INSERT INTO <table> are names, separated by commas")
         columns = tuple(token.text for token in names[::2])
         at = end + 1
     rest = tokens[at:]
-    if not _is_query(rest):
+    if not is_query(rest):
         raise Invalid("INSERT INTO <table> is followed by VALUES or a SELECT")
-    top = [rest[number].text.upper() for number in _top_level(rest)]
+    top = [rest[number].text.upper() for number in top_level(rest)]
     if "RETURNING" in top or ("CONFLICT" in top and "ON" in top):
         raise Invalid("RETURNING and ON CONFLICT are not supported: an insert compares no rows; use an upsert by key")
-    return Insert(table, columns, _text(sql, rest))
+    return Insert(table, columns, text_of(sql, rest))
 
 
 def _delete(sql: str, tokens: Sequence[Token]) -> Delete:
     if len(tokens) < 3 or tokens[1].token_type != TokenType.FROM:
         raise Invalid("write DELETE FROM <database>.<table> [USING …] WHERE …")
-    table, at = _table(tokens, 2)
-    alias, at = _alias(tokens, at, table)
-    parts = _clauses(sql, tokens[at:], ("USING", "WHERE"))
+    table, at = table_at(tokens, 2)
+    alias, at = alias_at(tokens, at, table)
+    parts = clauses_of(sql, tokens[at:], ("USING", "WHERE"))
     return Delete(table, alias, parts.get("USING"), parts.get("WHERE"))
 
 
 def _update(sql: str, tokens: Sequence[Token]) -> Update:
-    table, at = _table(tokens, 1)
-    alias, at = _alias(tokens, at, table)
-    parts = _clauses(sql, tokens[at:], ("SET", "FROM", "WHERE"))
+    table, at = table_at(tokens, 1)
+    alias, at = alias_at(tokens, at, table)
+    parts = clauses_of(sql, tokens[at:], ("SET", "FROM", "WHERE"))
     if "SET" not in parts:
         raise Invalid("write UPDATE <database>.<table> SET column = value [FROM …] WHERE …")
-    assigned = list(sqlglot.tokenize(parts["SET"], read=DIALECT))
-    values: dict[str, str] = {}
-    for part in _split(assigned, TokenType.COMMA):
-        if len(part) < 3 or part[1].token_type != TokenType.EQ:
-            raise Invalid(f"{_text(parts['SET'], part)!r} is no assignment: write column = value")
-        if part[0].text.lower() in {name.lower() for name in values}:
-            raise Invalid(f"{part[0].text} is set twice: leave one out")
-        values[part[0].text] = _text(parts["SET"], part[2:])
+    values = assignments(parts["SET"])
     return Update(table, alias, values, parts.get("FROM"), parts.get("WHERE"))
 
 
 def _shape(sql: str, tokens: Sequence[Token]) -> Create | Alter | Drop:
     """CREATE, ALTER and DROP TABLE, by sqlglot's tree."""
-    text = _text(sql, tokens)
+    text = text_of(sql, tokens)
     try:
         with refuse_recursion():
             tree: Any = sqlglot.parse_one(text, read=DIALECT)
@@ -229,9 +245,9 @@ def _create(text: str, tokens: Sequence[Token], tree: Any) -> Create:
     name = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
     table, exists = _tree_name(name), bool(tree.args.get("exists"))
     if tree.expression is not None and not isinstance(tree.this, exp.Schema):
-        start = next(number for number in _top_level(tokens) if tokens[number].token_type == TokenType.ALIAS)
+        start = next(number for number in top_level(tokens) if tokens[number].token_type == TokenType.ALIAS)
         source = tokens[start + 1 :]
-        if not _is_query(source):
+        if not is_query(source):
             raise Invalid("CREATE TABLE … AS is followed by a SELECT")
         offset = tokens[0].start
         return Create(table, exists, None, (), text[source[0].start - offset :])
@@ -284,101 +300,4 @@ def _alteration(tree: Any) -> dict[str, Any]:
 def _tree_name(node: Any) -> str:
     if not isinstance(node, exp.Table) or not node.db or node.catalog:
         raise Invalid("name the table with its database: write <database>.<table>")
-    return _checked(f"{node.db.lower()}.{node.name.lower()}")
-
-
-def _table(tokens: Sequence[Token], at: int) -> tuple[str, int]:
-    """The name at this token, and the number of the token after it."""
-    if len(tokens) < at + 3 or tokens[at + 1].token_type != TokenType.DOT:
-        raise Invalid("name the table with its database: write <database>.<table>")
-    return _checked(f"{tokens[at].text.lower()}.{tokens[at + 2].text.lower()}"), at + 3
-
-
-def _checked(name: str) -> str:
-    database, _, table = name.partition(".")
-    if not _NAME.fullmatch(database) or not _NAME.fullmatch(table):
-        raise Invalid(f"{name!r} cannot be a table's name: use letters, digits and underscores")
-    return name
-
-
-def _alias(tokens: Sequence[Token], at: int, table: str) -> tuple[str, int]:
-    if at < len(tokens) and tokens[at].token_type == TokenType.ALIAS:
-        at += 1
-        if at >= len(tokens):
-            raise Invalid("AS is followed by a name")
-        return tokens[at].text, at + 1
-    if at < len(tokens) and tokens[at].token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-        return tokens[at].text, at + 1
-    return table.partition(".")[2], at
-
-
-def _clauses(sql: str, tokens: Sequence[Token], words: Sequence[str]) -> dict[str, str]:
-    """The text of each clause, by its first word. Invalid if they are not in this order, or something else follows."""
-    starts: list[tuple[str, int]] = []
-    for number in _top_level(tokens):
-        word = tokens[number].text.upper()
-        if tokens[number].token_type in (TokenType.STRING, TokenType.IDENTIFIER) or word not in words:
-            if word == "RETURNING":
-                raise Invalid("RETURNING is not supported: read the rows with SELECT")
-            continue
-        if word == "FROM" and number and tokens[number - 1].text.upper() == "DISTINCT":
-            continue  # IS DISTINCT FROM
-        starts.append((word, number))
-    order = [words.index(word) for word, _ in starts]
-    if (tokens and (not starts or starts[0][1] != 0)) or order != sorted(set(order)):
-        raise Invalid(f"the statement has {', '.join(words)}, each at most once and in this order")
-    ends = [*(number for _, number in starts[1:]), len(tokens)] if starts else []
-    clauses = {}
-    for (word, start), end in zip(starts, ends, strict=True):
-        if end <= start + 1:
-            raise Invalid(f"nothing follows {word}")
-        clauses[word] = _text(sql, tokens[start + 1 : end])
-    return clauses
-
-
-def _top_level(tokens: Sequence[Token]) -> list[int]:
-    """The numbers of the tokens outside all brackets. Invalid if brackets do not match."""
-    depth, numbers = 0, []
-    for number, token in enumerate(tokens):
-        if token.token_type in _CLOSING:
-            depth -= 1
-            if depth < 0:
-                break
-        elif token.token_type in _OPENING:
-            depth += 1
-        elif depth == 0:
-            numbers.append(number)
-    if depth != 0:
-        raise Invalid("the statement's brackets do not match")
-    return numbers
-
-
-def _closing(tokens: Sequence[Token], at: int) -> int:
-    depth = 0
-    for number in range(at, len(tokens)):
-        kind = tokens[number].token_type
-        depth += (kind in _OPENING) - (kind in _CLOSING)
-        if depth == 0:
-            return number
-    raise Invalid("the statement's brackets do not match")
-
-
-def _split(tokens: Sequence[Token], at: TokenType = TokenType.SEMICOLON) -> list[Sequence[Token]]:
-    parts: list[Sequence[Token]] = []
-    start = 0
-    for number in [*(n for n in _top_level(tokens) if tokens[n].token_type == at), len(tokens)]:
-        if number > start:
-            parts.append(tokens[start:number])
-        start = number + 1
-    return parts
-
-
-def _is_query(tokens: Sequence[Token]) -> bool:
-    words = ("SELECT", "VALUES", "WITH", "FROM")
-    return bool(tokens) and (
-        tokens[0].text.upper() in words or (tokens[0].token_type == TokenType.L_PAREN and _is_query(tokens[1:]))
-    )
-
-
-def _text(sql: str, tokens: Sequence[Token]) -> str:
-    return sql[tokens[0].start : tokens[-1].end + 1]
+    return checked_name(f"{node.db.lower()}.{node.name.lower()}")

@@ -23,6 +23,7 @@ from catalog.query.run.results import Answer
 from catalog.query.scan.scan_sql import FILE, ROW
 from catalog.query.spark.spark_queries import QueryStatus
 from catalog.query.sql.column_types import stored_schema
+from catalog.query.sql.merge_statement import Merge
 from catalog.query.sql.statement import parse
 from catalog.query.sql.write_statements import (
     Alter,
@@ -36,7 +37,8 @@ from catalog.query.sql.write_statements import (
     parse_writes,
 )
 from catalog.query.write.conversion import converted
-from catalog.tables import Addresses, StaleRead, Tables, Transaction
+from catalog.query.write.merging import MERGE_COLUMNS, Merging, search_text
+from catalog.tables import AddressedChange, Addresses, StaleRead, Tables, Transaction
 from catalog.tables import Drop as PlannedDrop
 from catalog.tables import Receipt as CommitReceipt
 
@@ -44,6 +46,10 @@ ATTEMPTS = 5
 _SOURCE = "strandline_source"
 Ask = Callable[..., Answer | QueryStatus]
 """`Queries.ask` or `QueryWorkers.ask`, with limits and parameters given."""
+Reads = dict[str, int | None]
+"""Snapshots by table."""
+Found = tuple[int | None, list[AddressedChange], pa.Table | None]
+"""The snapshot in which rows were found, what happens to them, and the rows to insert."""
 
 
 class Attempt(Protocol):
@@ -93,7 +99,8 @@ class Writes:
         Conflict if other writers change the rows at every attempt. With an attempt of a request that was made before,
         it does what that left undone, and nothing twice.
         """
-        statements = parse_writes(sql)
+        text = parse_writes(sql)
+        statements = text.statements
         attempt = attempt or OnlyAttempt()
         for statement in statements:
             self._authorize(statement)
@@ -101,9 +108,11 @@ class Writes:
             return [self._change(statements[0], attempt)]
         rows = [statement for statement in statements if isinstance(statement, RowStatement)]
         _check_reads(rows)
+        if attempt.token is not None and (done := self._done(rows, attempt.token, transaction=text.transaction)):
+            return done
         for _ in range(ATTEMPTS):
             with suppress(StaleRead):
-                if len(rows) == 1:
+                if not text.transaction:
                     return [self._write(rows[0], attempt.token)]
                 return self._transact(rows, attempt)
         tables = ", ".join(sorted({statement.table for statement in rows}))
@@ -143,6 +152,8 @@ class Writes:
 
     def _create(self, statement: Create, attempt: Attempt) -> Written:
         """The SELECT runs first: if it fails, there is no table. If its rows do not fit, the table is dropped again."""
+        if attempt.token is not None and (receipt := self._created(statement.table, attempt)) is not None:
+            return _written(statement.word, receipt)
         if statement.if_not_exists and self._exists(statement.table, attempt):
             return Written(statement.word, statement.table, 0)
         rows = None if statement.source is None else self._rows(statement.source).table()
@@ -162,7 +173,17 @@ class Writes:
             raise error if isinstance(error, Invalid) else Invalid(f"the rows cannot be stored: {error}") from None
         return _written(statement.word, receipt)
 
+    def _created(self, table: str, attempt: Attempt) -> CommitReceipt | None:
+        """What an earlier attempt inserted into the table that it made."""
+        assert attempt.token is not None
+        if self._exists(table, attempt):
+            return None
+        with suppress(NotFound):
+            return self._tables.receipts(table, [attempt.token]).get(attempt.token)
+        return None
+
     def _exists(self, table: str, attempt: Attempt) -> bool:
+        """Whether there is such a table, and none that an earlier attempt made."""
         try:
             return self._tables.load(table).metadata.table_uuid != attempt.id
         except NotFound:
@@ -170,27 +191,58 @@ class Writes:
 
     # Rows
 
+    def _done(self, statements: Sequence[RowStatement], token: str, *, transaction: bool) -> list[Written]:
+        """What an earlier attempt committed; nothing if it did not. Asked before the statement reads: what it read then
+        may be gone."""
+        done: list[Written] = []
+        for number, statement in enumerate(statements):
+            own = f"{token}/{number}" if transaction else token
+            receipt = self._tables.receipts(statement.table, [own]).get(own)
+            if receipt is None:
+                if done:  # its commits become visible together: another process is finishing it
+                    raise Conflict(f"the transaction is committed and not yet visible in {statement.table}: try again")
+                return []
+            done.append(_written(statement.word, receipt))
+        return done
+
     def _write(self, statement: RowStatement, token: str | None) -> Written:
         if isinstance(statement, Insert):
             return _written(
                 statement.word, self._tables.insert(statement.table, self._inserted(statement), token=token)
             )
-        base, addresses, updates = self._found(statement)
-        receipt = self._tables.replace_addressed(statement.table, base, addresses, updates, token=token)
+        receipt = self._tables.replace_addressed(statement.table, *self._changed(statement), token=token)
         return _written(statement.word, receipt)
+
+    def _changed(self, statement: Delete | Update | Merge, reads: Reads | None = None) -> Found:
+        if isinstance(statement, Merge):
+            return self._merged(statement, reads)
+        return self._found(statement, reads)
 
     def _transact(self, statements: Sequence[RowStatement], attempt: Attempt) -> list[Written]:
         """One transaction of the lake: all its commits are visible from one leaf on, or none."""
         transaction: Transaction = self._tables.transaction(attempt.token)
         for statement in statements:
+            reads: Reads = {}
             if isinstance(statement, Insert):
-                transaction.insert(statement.table, self._inserted(statement))
+                transaction.insert(statement.table, self._inserted(statement, reads))
             else:
-                transaction.replace_addressed(statement.table, *self._found(statement))
+                transaction.replace_addressed(statement.table, *self._changed(statement, reads))
+            for table, snapshot in reads.items():
+                self._hold(transaction, table, snapshot, {one.table for one in statements})
         receipts = transaction.commit()
         return [_written(one.word, receipt) for one, receipt in zip(statements, receipts, strict=True)]
 
-    def _inserted(self, statement: Insert) -> pa.Table:
+    def _hold(self, transaction: Transaction, table: str, snapshot: int | None, written: set[str]) -> None:
+        """A table that is only read takes part in the commit with an empty snapshot: that needs the role to write."""
+        if table not in written and self._caller is not None and not self._caller.may(Level.WRITE, table):
+            raise Denied(
+                f"a transaction holds the tables that it reads until it commits, and {self._caller.subject} may not "
+                f"write to {table}: ask for the role write, or send the statement that reads it alone",
+                subject=table,
+            )
+        transaction.hold(table, snapshot)
+
+    def _inserted(self, statement: Insert, reads: Reads | None = None) -> pa.Table:
         """The rows to insert, with the types of the table's columns."""
         schema = self._schema(statement.table)
         columns = list(statement.columns or [field.name for field in schema.fields])
@@ -206,9 +258,9 @@ class Writes:
             for number, type_, name in zip(numbers, types, columns, strict=True)
         ]
         text = f"SELECT {', '.join(items)} FROM (\n{statement.source}\n) AS {_SOURCE}({', '.join(numbers)})"  # noqa: S608
-        return self._rows(text).table()
+        return self._rows(text, reads=reads).table()
 
-    def _found(self, statement: Delete | Update) -> tuple[int | None, Addresses, pa.Table | None]:
+    def _found(self, statement: Delete | Update, reads: Reads | None) -> Found:
         """The snapshot in which the rows were found, their addresses and their new values."""
         schema = self._schema(statement.table)
         values = statement.values if isinstance(statement, Update) else {}
@@ -220,11 +272,22 @@ class Writes:
                 value = converted(f"v{number}", type_, schema.find_field(name).field_type, name)
                 items.append(f"{value} AS {quote_identifier(name)}")
         prefix = f"SELECT {'' if columns else 'DISTINCT '}{', '.join(items)} FROM (\n"  # noqa: S608
-        answer = self._rows(f"{prefix}{text}\n) AS {_SOURCE}", offset + len(prefix))
-        rows, snapshot = answer.table(), answer.receipt.snapshots[statement.table]
+        answer = self._rows(f"{prefix}{text}\n) AS {_SOURCE}", offset + len(prefix), reads)
+        rows = answer.table()
         addresses = Addresses.of(rows.column(0), rows.column(1))
         addresses.check_distinct(statement.table)
-        return None if snapshot is None else int(snapshot), addresses, rows.select(columns) if columns else None
+        change = AddressedChange(addresses, rows.select(columns) if columns else None)
+        return _snapshots(answer)[statement.table], [change], None
+
+    def _merged(self, statement: Merge, reads: Reads | None) -> Found:
+        """All clauses in one query, so that they see the same rows."""
+        schema = self._schema(statement.table)
+        merging = Merging(statement, schema, [field.name for field in schema.fields])
+        text, offset = merging.search()
+        prefix = merging.prefix(self._types(text, offset)[len(MERGE_COLUMNS) :])
+        answer = self._rows(f"{prefix}{text}\n) AS {_SOURCE}", offset + len(prefix), reads)
+        changes, inserted = merging.changes(answer.table())
+        return _snapshots(answer)[statement.table], changes, inserted
 
     def _schema(self, table: str) -> Schema:
         return self._tables.load(table).schema()
@@ -235,7 +298,8 @@ class Writes:
         answer = self._rows(f"{prefix}{text}\n) LIMIT 0", None if offset is None else offset + len(prefix))
         return list(answer.schema.types)
 
-    def _rows(self, text: str, addressed: int | None = None) -> Answer:
+    def _rows(self, text: str, addressed: int | None = None, reads: Reads | None = None) -> Answer:
+        """The answer of a query. `reads` gets the tables that it read as they are now, with their snapshots."""
         try:
             answer = self._ask(text, engine="lambda", fresh=True, caller=self._caller, addressed=addressed)
         except Invalid as error:
@@ -247,7 +311,18 @@ class Writes:
                 subject="route",
             ) from None
         assert isinstance(answer, Answer)
+        if reads is not None:
+            reads |= _snapshots(answer)
         return answer
+
+
+def _snapshots(answer: Answer) -> Reads:
+    """The snapshots of the tables, without those that the text names by AS OF."""
+    return {
+        table: None if snapshot is None else int(snapshot)
+        for table, snapshot in answer.receipt.snapshots.items()
+        if "@" not in table
+    }
 
 
 def _search(statement: Delete | Update, values: Sequence[str]) -> tuple[str, int]:
@@ -269,6 +344,8 @@ def _check_reads(statements: Sequence[RowStatement]) -> None:
     for number, statement in enumerate(statements, 1):
         if isinstance(statement, Insert):
             refs = parse(statement.source).refs
+        elif isinstance(statement, Merge):
+            refs = parse(search_text(statement)[0]).refs
         else:
             values = list(statement.values.values()) if isinstance(statement, Update) else []
             refs = parse(_search(statement, values)[0]).refs
