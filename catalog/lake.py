@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.table import Table
@@ -23,6 +21,7 @@ from catalog.changes import (
     Processing,
     RowProof,
     StateComputer,
+    attestation_of,
     changes_of,
     prove_rows,
     recount,
@@ -33,7 +32,7 @@ from catalog.changes import (
 from catalog.core import s3_layout
 from catalog.core.aws_clock import AwsClock
 from catalog.core.clients import client_for
-from catalog.core.errors import Invalid, LakeError, NotFound
+from catalog.core.errors import Invalid, NotFound
 from catalog.core.events import (
     AdvanceWatermark,
     EventBridgeBus,
@@ -60,11 +59,8 @@ from catalog.merkle.note import VerifierKey
 from catalog.tables import Tables, Transaction
 from catalog.timeline import (
     CHECKPOINT_PATH,
-    Attestation,
     Attestations,
-    ChangesDigest,
     Feeder,
-    ObjectDigest,
     PublicLog,
     PublishedCheckpoint,
     Publisher,
@@ -86,7 +82,6 @@ if TYPE_CHECKING:
     from catalog.query import Queries, SparkQueries
     from catalog.vectors import Vectors
 
-logger = logging.getLogger(__name__)
 
 TRANSACTIONS_KEPT_MS = 24 * 3600 * 1000
 """How long the record of a finished transaction is kept."""
@@ -360,12 +355,7 @@ class Lake:
         at the latest when it next sweeps.
         """
         if snapshot is not None:
-            objects = {entry.path: ObjectDigest(*entry) for entry in written}
-            manifest_list = objects.pop(snapshot.manifest_list)
-            entries = tuple(sorted(objects.values()))
-            uuid, id_ = str(table.metadata.table_uuid), snapshot.snapshot_id
-            attestation = Attestation(uuid, id_, manifest_list, entries)
-            self.attestations.stage(attestation.with_changes(self._changes_of(table, snapshot)))
+            self.attestations.stage(attestation_of(table, snapshot, written, self.tables.committer.manifests))
         if self._queue.exists:
             name, correlation = ".".join(table.name()), correlation_id()
             self.request(TableMoved(table=name, correlation_id=correlation) if correlation else TableMoved(table=name))
@@ -387,18 +377,6 @@ class Lake:
         except NotFound:
             return True
         return False
-
-    def _changes_of(self, table: Table, snapshot: Snapshot) -> ChangesDigest | None:
-        """The commit's row changes, for its attestation. None leaves them to the sequencer."""
-        parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
-        if parent is None and snapshot.parent_snapshot_id is not None:
-            return None
-        schema_id = table.metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
-        try:
-            return changes_of(table, parent, snapshot, schema_id, manifests=self.tables.committer.manifests)
-        except (LakeError, ClientError, BotoCoreError, OSError) as error:
-            logger.warning("changes not attested", extra={"table": ".".join(table.name()), "error": str(error)})
-            return None
 
 
 def open_lake(settings: Settings) -> Lake:

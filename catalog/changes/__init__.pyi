@@ -8,6 +8,7 @@ from catalog.changes.changes_root import changes_of as changes_of
 from catalog.changes.changes_root import recount as recount
 from catalog.changes.changes_root import recount_rows as recount_rows
 from catalog.changes.changes_root import root_with as root_with
+from catalog.changes.commit_attestation import attestation_of as attestation_of
 from catalog.changes.commit_leaf import Demand as Demand
 from catalog.changes.commit_leaf import ParsedLeaf as ParsedLeaf
 from catalog.changes.commit_leaf import parse_leaf as parse_leaf
