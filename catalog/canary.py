@@ -22,7 +22,6 @@ from catalog.core.point_in_time import TableSequence
 from catalog.core.settings import Settings
 from catalog.lake import Lake, open_lake
 from catalog.merkle.proof import verify as verify_proof
-from catalog.query import Queries
 from catalog.timeline import MAIN, AsOf, Leaf, listed_tables
 
 TABLES_A_RUN = 3
@@ -150,6 +149,8 @@ class _TableReads:
 
     def __init__(self, lake: Lake, table: str, now_ms: int) -> None:
         self._lake, self._table, self._now_ms = lake, table, now_ms
+        from catalog.query import Queries  # loads the engine: not when the function starts
+
         self._queries = Queries(lake.tables, lambda: lake.timeline, lake.attestations)  # without a history to write
         quoted = ".".join(f'"{part}"' for part in table.split("."))
         self._sql = f"SELECT * FROM {quoted} LIMIT 1"  # noqa: S608 - a name of the catalog

@@ -137,7 +137,7 @@ def test_alarms_watch_what_is_there(stage: str) -> None:
     assert watched["FunctionName"] == functions
     assert watched["QueueName"] == queues
     assert {f"strandline-{stage}-{name}{suffix}" for name, suffix in queues_of(load_stage(stage)).items()} < queues
-    assert watched["service"] == {"ingest", "sequencer"} and watched["stage"] == {stage}
+    assert watched["service"] == {"ingest", "sequencer", "canary"} and watched["stage"] == {stage}
 
 
 def test_traces_are_for_stages_that_ask() -> None:
