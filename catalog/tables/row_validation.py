@@ -163,7 +163,7 @@ def _convert(column: Any, target: pa.DataType, name: str, table: str) -> Any:
     beyond = first_time_out_of_range(converted)
     if beyond is not None:
         raise _invalid(table, OUT_OF_RANGE, beyond, name)
-    return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted], target)
+    return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted], target)  # type: ignore[call-overload]
 
 
 def _shown(value: Any) -> str:
