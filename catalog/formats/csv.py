@@ -143,8 +143,8 @@ def _convert(column: Any, type_: pa.DataType, name: str, options: CsvOptions, fi
         typed = _cast(texts, type_)
         if pt.is_floating(type_):
             _check_exact(texts, typed, name, first)
-        if (row := first_time_out_of_range(typed)) is not None:
-            raise FileRejected(f"{column[row].as_py()!r}: {OUT_OF_RANGE}", row=first + row, column=name)
+        if (beyond := first_time_out_of_range(typed)) is not None:
+            raise FileRejected(f"{column[beyond].as_py()!r}: {OUT_OF_RANGE}", row=first + beyond, column=name)
         return typed
     except pa.ArrowNotImplementedError:
         return column  # a list or a struct

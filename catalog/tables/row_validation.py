@@ -160,9 +160,9 @@ def _convert(column: Any, target: pa.DataType, name: str, table: str) -> Any:
         row, reason = _first_failure(column, convert)
         value = column[row] if isinstance(column, list) else _as_python(column[row])
         raise _invalid(table, f"{_shown(value)} is not a valid {target}: {_cut(reason)}", row, name) from None
-    row = first_time_out_of_range(converted)
-    if row is not None:
-        raise _invalid(table, OUT_OF_RANGE, row, name)
+    beyond = first_time_out_of_range(converted)
+    if beyond is not None:
+        raise _invalid(table, OUT_OF_RANGE, beyond, name)
     return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted], target)  # type: ignore[call-overload]
 
 

@@ -223,6 +223,18 @@ class TestPolicies:
                 said = json.dumps(statement.get("Condition", {}))
                 assert "aws:SourceAccount" in said or "aws:SourceArn" in said, (name, statement)
 
+    def test_a_service_that_sends_to_a_queue_is_named_by_what_sends(self, stage: str) -> None:
+        """The account is not enough: any bucket or rule of it could send."""
+        sending = [
+            (name, json.dumps(statement.get("Condition", {})))
+            for name, statement, _ in statements(stage)
+            if statement["Effect"] == "Allow"
+            and "Service" in statement.get("Principal", {})
+            and "sqs:SendMessage" in listed(statement["Action"])
+        ]
+        assert sending
+        assert [name for name, condition in sending if "aws:SourceArn" not in condition] == []
+
 
 class TestStateful:
     def test_prod_keeps_and_protects_it_and_dev_removes_it(self, stage: str) -> None:

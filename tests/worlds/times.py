@@ -67,6 +67,7 @@ def files_out_of_range() -> dict[str, tuple[str, bytes]]:
         ("before", FIRST_DAY - 1, 0),
         ("largest day", (1 << 31) - 1 - _JULIAN, 0),
         ("nanoseconds after 2262", 120_600, 616),  # in 64 bits a time of 1715, and one without nanoseconds
+        ("in the year 584,554", 213_503_982, 0),  # in 64 bits of microseconds a time of 1969
         ("nanoseconds", 0, 1),
         ("largest nanoseconds", 0, (1 << 64) - 1),
     ):

@@ -319,7 +319,7 @@ _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
 
 
 def engine_error(error: duckdb.Error, limits: EngineLimits | None = None) -> LakeError:
-    """The error for one of DuckDB's: Invalid for the caller's mistakes and limits, Internal for its defects."""
+    """The error for one of DuckDB's: Invalid for what the statement causes, Internal if the database is lost."""
     text = str(error).strip()
     if isinstance(error, duckdb.OutOfMemoryException):
         budget = f"{limits.memory_bytes >> 20} MiB" if limits else "its memory"
@@ -328,8 +328,12 @@ def engine_error(error: duckdb.Error, limits: EngineLimits | None = None) -> Lak
         seconds = f"{limits.seconds:g} s" if limits else "time"
         return Invalid(f"the query took longer than its {seconds}: narrow it, or bound its recursion")
     reason = _reason(text)
-    if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+    if isinstance(error, duckdb.FatalException):
         return Internal(f"the query engine failed: {reason}")
+    if isinstance(
+        error, duckdb.InternalException
+    ):  # as if the statement had crashed its worker: no error of the lake's
+        return Invalid(f"the query engine fails on this query: write it in another way ({reason})")
     return Invalid(f"the query cannot be run: {reason}")
 
 

@@ -276,6 +276,16 @@ def test_sessions_do_not_see_each_other() -> None:
     two.close()
 
 
+@pytest.mark.parametrize("text", ["SELECT array_resize('a'::VARIANT, 1)"])
+def test_a_defect_of_the_engine_is_the_statements_error(session: Session, text: str) -> None:
+    """As a crash of its worker is: a caller who finds one makes no error of ours."""
+    with pytest.raises(duckdb.InternalException):
+        session._cursor.execute(text)
+    with pytest.raises(Invalid, match="fails on this query"):
+        session.schema(text, {})
+    assert run(session, "SELECT 1 AS one") == [{"one": 1}]
+
+
 def test_memory_is_bounded_and_nothing_spills(session: Session) -> None:
     small = Session(engine.MIN_MEMORY_BYTES)
     limits = EngineLimits(engine.MIN_MEMORY_BYTES)
