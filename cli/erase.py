@@ -21,6 +21,14 @@ def register(app: typer.Typer) -> None:
     )
 
 
+def key_of(pairs: list[str]) -> dict[str, str]:
+    """Column -> value of a key that was given as column=value."""
+    parts = [each.partition("=") for each in pairs]
+    if any(not column or not equals for column, equals, _ in parts):
+        raise Invalid("a key is column=value, for example --key id=17")
+    return {column: value for column, _, value in parts}
+
+
 def erase(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table, DATABASE.TABLE.")],
@@ -36,10 +44,7 @@ def erase(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Erase rows from all kept snapshots of a table, with all versions of their files. It cannot be undone."""
-    parts = [each.partition("=") for each in key]
-    if any(not column or not equals for column, equals, _ in parts):
-        raise Invalid("a key is column=value, for example --key id=17")
-    keys = [{column: value for column, _, value in parts}] if parts else []
+    keys = [key_of(key)] if key else []
     with opened(context) as (lake, output):
         if not yes:
             confirm(output, f"Erase rows of {table} from all of its history? This cannot be undone.")

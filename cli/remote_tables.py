@@ -8,6 +8,7 @@ import typer
 
 from catalog import Invalid
 from cli.api_connection import Key, TableName, Yes, connected
+from cli.erase import key_of
 from cli.lake_commands import add_command, confirm
 from cli.options import columns, names
 from cli.output import Output
@@ -32,6 +33,8 @@ def register(group: typer.Typer) -> None:
     add_command(group, insert, "api insert silver.tides today.csv", "api insert silver.tides - --format jsonl")
     add_command(group, upsert, "api upsert silver.tides today.csv --key station")
     add_command(group, delete, "api delete silver.tides 'metres > 3' --yes")
+    add_command(group, erase, "api erase silver.people --key id=17 --reason 'request 2026-114' --yes")
+    add_command(group, erasure, "api erasure silver.people 0c9a8a528d2b4c0e9d0a3f6f1f0a5b11")
     add_command(group, rows, "api rows silver.tides --limit 5", "api rows silver.tides --where 'metres > 3'")
 
 
@@ -158,6 +161,38 @@ def delete(
         confirm(context.obj, f"Delete the rows of {table} where {where}?")
     with connected(context) as (client, output):
         _write_receipt(output, client.delete(table, where, idempotency_key=idempotency_key))
+
+
+def erase(
+    context: typer.Context,
+    table: TableName,
+    reason: Annotated[str, typer.Option(help="Why. It stays in the timeline: write no personal data.")],
+    key: Annotated[
+        list[str], typer.Option("--key", "-k", help="column=value; repeatable for a key of several columns.")
+    ] = [],  # noqa: B006
+    where: Annotated[str | None, typer.Option(help="Every key that ever had a row for which this is true.")] = None,
+    accept_guessable: Annotated[
+        bool, typer.Option("--accept-guessable", help="Also erase rows without a salt, whose digests can be guessed.")
+    ] = False,
+    yes: Yes = False,
+    idempotency_key: Key = None,
+) -> None:
+    """Ask for rows to be erased from all of a table's history. It cannot be undone."""
+    keys = [key_of(key)] if key else None
+    if not yes:
+        confirm(context.obj, f"Erase rows of {table} from all of its history? This cannot be undone.")
+    request: dict[str, Any] = {"keys": keys, "where": where, "reason": reason, "accept_guessable": accept_guessable}
+    with connected(context) as (client, output):
+        status = client.erase(table, request, idempotency_key=idempotency_key)
+        output.data(status, f"Requested. See `strandline api erasure {table} {status['id']}`.")
+
+
+def erasure(
+    context: typer.Context, table: TableName, request_id: Annotated[str, typer.Argument(help="The request's id.")]
+) -> None:
+    """Show what became of a request to erase rows."""
+    with connected(context) as (client, output):
+        output.data(client.erasure(table, request_id))
 
 
 def rows(

@@ -145,6 +145,13 @@ class Client:
         receipt: Receipt = self._api.json("POST", f"/tables/{quote(table)}/delete", body, key=idempotency_key)  # type: ignore[assignment]
         return receipt
 
+    def erase(self, table: str, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> Any:
+        """Asks for rows to be erased: `keys` or `where`, `reason`, `accept_guessable`. Returns the request's status."""
+        return self._api.json("POST", f"/tables/{quote(table)}/erasures", dict(request), key=idempotency_key)
+
+    def erasure(self, table: str, id_: str) -> Any:
+        return self._api.json("GET", f"/tables/{quote(table)}/erasures/{quote(id_)}")
+
     # History and proofs
 
     def commits(self, table: str, since: PointLike | None = None) -> Iterator[Commit]:

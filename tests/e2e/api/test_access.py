@@ -68,12 +68,14 @@ class TestWhoMayCall:
         assert problem(there) == problem(not_there) == (404, "not_found")
         assert there.json()["detail"].replace("hidden", "nothing") == not_there.json()["detail"]
         for method, path in [(r.method, r.path) for r in ROUTES if "{t}" in r.path]:
-            filled = path.format(t=table, version=0, consumer="c", key="station=a")
+            filled = path.format(t=table, version=0, consumer="c", key="station=a", id="0" * 32)
             body = {"sequence": 0} if method == "PUT" else {"rows": []} if path.endswith("rows") else {"where": "a = 1"}
             if method == "PATCH":
                 body = {"drop": ["metres"]}
             if path.endswith("rule"):
                 body = {"unknown": "evolve"}
+            if path.endswith("erasures"):
+                body = {"where": "a = 1", "reason": "asked to"}
             if path.endswith("rows/proof"):
                 body = {"keys": {"station": ["a"]}}
             sent = {} if method in ("GET", "DELETE") else {"json": body}

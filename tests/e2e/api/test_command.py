@@ -142,6 +142,7 @@ def test_whatever_the_api_serves_has_a_command(
     mark_and_name(run, leaf["snapshot_id"])
     copy_the_log(run, earlier, tmp_path / "tile")
     ask_for_what_is_not_there(run)
+    ask_to_erase(run, table)
     assert run("drop", table, "--yes")["dropped"] and table not in run("list")
 
     served = {
@@ -164,6 +165,12 @@ def shape_a_table(run: Any, table: str) -> None:
     assert "which" not in run("alter", table, fails=Invalid) and table in run("list")
     assert [one["name"] for one in run("describe", table, "--schema", "0")["columns"]] == ["station", "metres"]
     assert [one["name"] for one in run("describe", table)["columns"]] == ["station", "level", "sea"]
+
+
+def ask_to_erase(run: Any, table: str) -> None:
+    """An admin may not: the role to erase is another one."""
+    assert "eraser" in run("erase", table, "--where", "station = 'x'", "--reason", "asked to", "--yes", fails=Denied)
+    assert "eraser" in run("erasure", table, "0" * 32, fails=Denied)
 
 
 def rule_its_files(run: Any, table: str) -> None:
