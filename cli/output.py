@@ -90,7 +90,7 @@ def _grid(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | N
     """`rows` in rich's markup, headings as plain text."""
     grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        grid.add_column(escape(heading))
+        grid.add_column(escape(heading), overflow="fold")  # never cut off
     for row in rows:
         grid.add_row(*row)
     return grid

@@ -80,9 +80,8 @@ def query(
             lake.queries.cancel(result)
             output.data({"id": result, "status": "cancelled"}, f"{result} is cancelled.")
             return
-        if result is None and _write(
-            lake, output, text, parameters(param or ()), plain=not (as_of or explain or verify)
-        ):
+        plain = None if not (as_of or explain or verify) else _PLAIN
+        if result is None and write_statement(lake, output, text, parameters(param or ()), refusal=plain):
             return
         options: Any = {"parameters": parameters(param or ()), "as_of": as_of, "fresh": fresh}
         if explain:
@@ -107,14 +106,19 @@ def query(
             typer.echo(receipt_line(answer.receipt), err=True)
 
 
-def _write(lake: Lake, output: Output, text: str, values: dict[str, Any] | None, *, plain: bool) -> bool:
-    """Runs a statement that writes, and shows what it did; False if the text is a query."""
+_PLAIN = "reads the newest commits: leave out --as-of, --explain and --verify"
+
+
+def write_statement(
+    lake: Lake, output: Output, text: str, values: dict[str, Any] | None, *, refusal: str | None
+) -> bool:
+    """Runs a statement that writes, and shows what it did; False if it is a query. `refusal`: why none may run."""
     from catalog.query import Writes, is_write
 
     if not is_write(text):
         return False
-    if not plain:
-        raise Invalid("a statement that writes reads the newest commits: leave out --as-of, --explain and --verify")
+    if refusal is not None:
+        raise Invalid(f"a statement that writes {refusal}")
     done = Writes(lake.tables, partial(lake.queries.ask, parameters=values)).run(text)
     columns = ["statement", "table", "rows", "snapshot_id"]
     output.answer([[getattr(one, column) for column in columns] for one in done], columns)
@@ -184,6 +188,23 @@ def _show(answer: Answer, output: Output) -> int:
         rows += values_of(batch.slice(0, MAX_TABLE_ROWS - len(rows))) if len(rows) < MAX_TABLE_ROWS else []
     output.answer([[value if value is None else _text(value) for value in row] for row in rows], answer.schema.names)
     more = f", the first {len(rows)} shown: --format csv writes all" if count > len(rows) else ""
+    output.caption(f"[dim]{count} row{'' if count == 1 else 's'}{more}[/]")
+    return count
+
+
+def write_records(answer: Answer, output: Output) -> int:
+    """Writes each row as lines `column | value`, as many rows as a table shows; returns their number."""
+    count, width = 0, max((len(name) for name in answer.schema.names), default=0)
+    for batch in answer.batches():
+        for row in values_of(batch):
+            count += 1
+            if count > MAX_TABLE_ROWS:
+                continue
+            output.caption(f"[dim]{escape(f'-[ row {count} ]-')}[/]")
+            for name, value in zip(answer.schema.names, row, strict=True):
+                shown = "[dim]NULL[/]" if value is None else escape(_text(value))
+                output.caption(f"{escape(name.ljust(width))} | {shown}")
+    more = f", the first {MAX_TABLE_ROWS} shown: --format csv writes all" if count > MAX_TABLE_ROWS else ""
     output.caption(f"[dim]{count} row{'' if count == 1 else 's'}{more}[/]")
     return count
 

@@ -190,6 +190,8 @@ def write_and_prove(run: Any, file: Path) -> Any:
     """The leaf of the insert."""
     assert run("insert", "bronze.commanded", str(file))["rows"] == 1
     assert run("delete", "bronze.commanded", "metres > 99", "--yes")["rows"] == 0
+    (done,) = run("execute", "update bronze.commanded set metres = $m where false", "--param", "m=1", "--yes")
+    assert (done["statement"], done["rows"]) == ("UPDATE", 0)
     assert len(run("rows", "bronze.commanded")) == 2
     commits = wait_until(
         lambda: [commit for commit in run("commits", "bronze.commanded") if commit["sequence"] == 2],

@@ -20,7 +20,8 @@ from catalog.lake import Lake
 from catalog.query.run import queries
 from catalog.query.run.engine_limits import EngineLimits
 from cli.main import app
-from cli.shell import completer, statements
+from cli.shell import completer
+from cli.shell_text import statements
 from infra.local.server import ApiServer
 from tests.worlds.lake import lake_on, sequence
 
@@ -156,6 +157,35 @@ def test_what_never_ends_is_ended_and_what_does_not_fit_is_refused(lake: Lake, m
         )
         done = run("query", sql)
         assert isinstance(done.exception, Invalid) and said in done.exception.message and done.stdout == ""
+
+
+def test_the_shell_writes_watches_and_shows_wide_rows(lake: Lake, tmp_path: Path) -> None:
+    name = f"{TABLE}_shell"
+    script = f"""CREATE TABLE {name} (id BIGINT, note VARCHAR); INSERT INTO {name} VALUES (1, 'a;b'), (2, NULL);
+BEGIN;
+UPDATE {name} SET note = 'c'
+  WHERE id = 1;
+INSERT INTO {name} VALUES (9, NULL); COMMIT;
+DELETE FROM {name} WHERE id = 9
+"""
+    (tmp_path / "make.sql").write_text(script)
+    made = run("sql", str(tmp_path / "make.sql"))
+    assert made.exit_code == 0, made.output
+    assert [word in made.stdout for word in ("CREATE TABLE", "INSERT", "UPDATE", "DELETE")] == [True] * 4
+    lake.tables.insert(name, [{"id": 3, "note": "x" * 300}])
+    sequence(lake, name)
+    read = f"SELECT id, note FROM {name} ORDER BY id"
+    shown = run("sql", "-c", r"\dt %_shell", "-c", r"\x", "-c", read, "-c", r"\watch 0.1 2").stdout
+    assert name in shown and shown.count("-[ row 2 ]-") == 3, shown
+    assert "note | NULL" in shown and "id   | 1" in shown and "note | c" in shown
+    table = "".join(run("sql", "-c", read).stdout.split())
+    assert "x" * 300 in table, "no value is cut off"
+    delete = f"DELETE FROM {name}"
+    for refused in (("-c", r"\asof 1", "-c", delete), ("-c", r"\watch"), ("-c", "SELECT"), ("absent.sql",)):
+        assert run("sql", *refused).exit_code != 0, refused
+    assert "help" in run("sql", stdin="help\nexit\nSELECT 1;\n").stdout
+    left = lake.queries.run(f"SELECT count(*) AS n FROM {name}", fresh=True).table()
+    assert left["n"].to_pylist() == [3]
 
 
 def test_the_shell_reads_statements_over_lines_and_its_own_commands(lake: Lake) -> None:
