@@ -20,7 +20,7 @@ from strandline.connection import ARROW, Connection, as_arrow, read_arrow, write
 from strandline.errors import StrandlineError
 from strandline.problems import Problem
 from strandline.responses import Commit, FileStatus, Receipt, Written
-from strandline.values import PointLike, point
+from strandline.values import PointLike, key_value, position
 
 __all__ = ["ARROW", "Client", "Pending", "Problem"]
 
@@ -118,7 +118,7 @@ class Client:
     ) -> pa.Table:
         """At most `limit` rows, as Arrow. `as_of`: an index of the timeline (42), a time (a datetime with a zone, or
         "2026-03-01T12:00:00Z"), a snapshot's name, or "snapshot:<id>"."""
-        at = None if as_of is None else str(point(as_of))
+        at = position(as_of)
         query = {"where": where, "columns": list(columns) if columns else None, "as_of": at, "limit": limit}
         return read_arrow(self._api.rows("GET", f"/tables/{quote(table)}/rows", query=query))
 
@@ -156,7 +156,7 @@ class Client:
 
     def commits(self, table: str, since: PointLike | None = None) -> Iterator[Commit]:
         """The table's leaves in the timeline after `since`, oldest first; `since` is as in `changes`."""
-        for page in self._api.pages(f"/tables/{quote(table)}/commits", {"since": _position(since)}):
+        for page in self._api.pages(f"/tables/{quote(table)}/commits", {"since": position(since)}):
             yield from page["commits"]
 
     def commit(self, index: int | None = None, *, snapshot_id: str | int | None = None) -> Commit:
@@ -172,7 +172,7 @@ class Client:
     ) -> bytes:
         """A c2sp.org/tlog-proof@v1 file that shows whether the table had a row of this key at an index or a time."""
         key = quote(urlencode({name: str(value) for name, value in row.items()}), safe="")
-        query = {"at": _position(at), "values": str(values).lower()}
+        query = {"at": position(at), "values": str(values).lower()}
         return self._api.send("GET", f"/tables/{quote(table)}/rows/{key}/proof", query=query).content
 
     def answer_proof(
@@ -185,9 +185,9 @@ class Client:
         values: bool = True,
     ) -> bytes:
         """A c2sp.org/tlog-proof@v1 file that shows all rows which the table had of these keys at an index or a time."""
-        body: dict[str, Any] = {"values": values} | ({} if at is None else {"at": _position(at)})
-        body |= {"keys": {name: [_plain(one) for one in each] for name, each in keys.items()}}
-        body |= {"ranges": {name: [_plain(one) for one in ends] for name, ends in ranges.items()}}
+        body: dict[str, Any] = {"values": values} | ({} if at is None else {"at": position(at)})
+        body |= {"keys": {name: [key_value(one) for one in each] for name, each in keys.items()}}
+        body |= {"ranges": {name: [key_value(one) for one in ends] for name, ends in ranges.items()}}
         return self._api.send("POST", f"/tables/{quote(table)}/rows/proof", body).content
 
     def snapshots(self, table: str | None = None) -> Iterator[dict[str, Any]]:
@@ -222,7 +222,7 @@ class Client:
 
         `since`, `until`: a point in time as in `rows`, or "sequence:<n>", a leaf's number in the table.
         """
-        span = {"since": _position(since), "until": _position(until)}
+        span = {"since": position(since), "until": position(until)}
         for page in self._api.pages(f"/tables/{quote(table)}/changes", span):
             yield from page["change_sets"]
 
@@ -324,7 +324,7 @@ class Client:
         waits, at most `wait_s` seconds, and raises `Pending` after that; `query_rows` fetches the rows later. The same
         idempotency key names the same job.
         """
-        at = None if as_of is None else str(point(as_of))
+        at = position(as_of)
         options: dict[str, Any] = {"sql": sql, "parameters": dict(parameters or {}), "as_of": at, "engine": engine}
         options |= {"verify": verify, "fresh": fresh}
         body = {name: value for name, value in options.items() if value is not None}
@@ -393,16 +393,7 @@ class Client:
         return receipt
 
 
-def _position(at: PointLike | None) -> str | None:
-    return None if at is None else str(point(at))
-
-
 def _commit_id(index: int | None, snapshot_id: str | int | None) -> str:
     if (index is None) == (snapshot_id is None):
         raise ValueError("pass either index or snapshot_id, and not both")
     return str(index) if index is not None else f"snapshot-{snapshot_id}"
-
-
-def _plain(value: Any) -> str | int | bool:
-    """A key's value as the API takes it."""
-    return value if isinstance(value, str | int) else value.hex() if isinstance(value, bytes) else str(value)

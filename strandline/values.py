@@ -65,6 +65,16 @@ def point(at: PointLike) -> str | int:
     return at.isoformat() if isinstance(at, date) else at
 
 
+def position(at: PointLike | None) -> str | None:
+    """`point` as text; None for none."""
+    return None if at is None else str(point(at))
+
+
+def key_value(value: Any) -> str | int | bool:
+    """A key's value as the API takes it."""
+    return value if isinstance(value, str | int) else value.hex() if isinstance(value, bytes) else str(value)
+
+
 def _fits_json(value: Any) -> bool:
     if value is None or isinstance(value, (bool, int, str)):
         return True

@@ -18,9 +18,10 @@ from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from catalog import Invalid, LakeError, Unavailable, query_workers
 from catalog.access import Level, Measured
 from functions.api.app import JSON, caller, current_request, lake, respond, serve, usage_meter
-from functions.api.models import Elsewhere, QueryIn, QueryOut, QueryRows, SearchIn
+from functions.api.models import Elsewhere
 from functions.api.page_tokens import read_token, write_token
 from functions.api.problems import limit_refusal
+from functions.api.query_models import QueryIn, QueryOut, QueryRows, SearchIn
 from functions.api.row_formats import ROWS_OUT, check_sendable, send_rows
 from functions.api.tables import authorize
 

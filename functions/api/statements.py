@@ -9,8 +9,8 @@ from aws_lambda_powertools.event_handler import Response
 
 from functions.api.app import JSON, caller, lake, serve
 from functions.api.idempotency import Attempt, run_once
-from functions.api.models import StatementIn, StatementOut, StatementsOut
 from functions.api.queries import ask, engine_of, metered
+from functions.api.query_models import StatementIn, StatementOut, StatementsOut
 
 STATEMENTS_ROUTE = "POST /statements"
 SECONDS = 20.0
