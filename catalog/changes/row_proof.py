@@ -87,8 +87,8 @@ class RowProof:
         return self.rows.count
 
     def write(self) -> bytes:
-        """The file: for a row among a million 1.7 KB in a new log; in one of 1,000 leaves and ten tables 2.1 to 2.2 KB at
-        the newest index, 2.3 to 2.4 KB at an earlier one (tests/unit/changes/test_row_proof_size.py)."""
+        """The file: for a row among a million 1.7 KB in a new log; in one of 1,000 leaves and ten tables 2.1 to 2.2 KB
+        at the newest index, 2.3 to 2.4 KB at an earlier one (tests/unit/changes/test_row_proof_size.py)."""
         parts = [
             proof_records.write_leaf(self.leaf),
             proof_records.write_entry(self.entry),
