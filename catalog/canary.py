@@ -20,9 +20,10 @@ from catalog.changes import ExpectedRows, verify_feed
 from catalog.core.errors import LakeError, Unavailable, Unverified, as_lake_error
 from catalog.core.point_in_time import TableSequence
 from catalog.core.settings import Settings
+from catalog.iceberg import listed_tables
 from catalog.lake import Lake, open_lake
 from catalog.merkle.proof import verify as verify_proof
-from catalog.timeline import MAIN, AsOf, Leaf, listed_tables
+from catalog.timeline import MAIN, AsOf, Leaf
 
 TABLES_A_RUN = 3
 """The table of the newest leaf, and others at random."""

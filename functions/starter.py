@@ -11,7 +11,7 @@ from catalog import Lake, Unavailable, load_settings, open_lake
 from catalog.core.aws_errors import translate_aws_errors
 from catalog.core.job_starts import DueJob, LastStart, read_last_start, reason_to_start, state_of, store_last_start
 from catalog.core.logs import configure_logs, correlation
-from catalog.timeline import listed_tables
+from catalog.iceberg import listed_tables
 
 log = logging.getLogger(__name__)
 

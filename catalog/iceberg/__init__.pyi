@@ -2,6 +2,7 @@ from catalog.iceberg.file_io import CommitIO as CommitIO
 from catalog.iceberg.file_io import ObjectIO as ObjectIO
 from catalog.iceberg.file_io import WrittenObject as WrittenObject
 from catalog.iceberg.glue_catalog import open_catalog as open_catalog
+from catalog.iceberg.listing import listed_tables as listed_tables
 from catalog.iceberg.live_files import FileReader as FileReader
 from catalog.iceberg.live_files import LiveFile as LiveFile
 from catalog.iceberg.live_files import LiveFiles as LiveFiles

@@ -23,7 +23,7 @@ from catalog.core.point_in_time import PointInTime
 from catalog.iceberg import CommitIO, new_table_location
 from catalog.tables.commit_tokens import ALTER_TOKENS, EXPIRED_TOKENS
 from catalog.tables.committer import AttemptResult, Committer
-from catalog.tables.creation import CLONE_TAG, drop_table, make_database, register
+from catalog.tables.creation import CLONE_TAG, check_own_folder, drop_table, make_database, register
 from catalog.tables.delta import Delta, set_ref, summary_value
 from catalog.tables.glue_store import TableVersion, split_name
 from catalog.tables.legal_hold import HOLD_PROPERTY
@@ -98,6 +98,7 @@ def finish_drop(committer: Committer, drop: Drop, *, purge: bool) -> None:
     if version is not None and version.uuid == drop.uuid:
         drop_table(committer, version, purge=purge)
     elif version is None and purge:
+        check_own_folder(table_store, drop.name, drop.location)
         with translate_aws_errors(drop.name):
             table_store.io.store.delete_below(drop.location)
     if purge and drop.source and drop.pin:

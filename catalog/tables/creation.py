@@ -18,7 +18,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, Pri
 
 from catalog.core.aws_errors import translate_aws_error, translate_aws_errors
 from catalog.core.errors import Conflict, Invalid, NotFound
-from catalog.iceberg import glue_table_input, schema_without_ids, stage_table
+from catalog.iceberg import glue_table_input, listed_tables, schema_without_ids, stage_table
 from catalog.tables.committer import Committer
 from catalog.tables.glue_store import GlueTableStore, TableVersion, split_name
 from catalog.tables.legal_hold import check_hold
@@ -154,8 +154,8 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
 
 
 def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> None:
-    """Drops the table. Denied under a legal hold; Conflict on a purge while a clone reads its files: `clone_table` pins
-    them with tags."""
+    """Drops the table. Denied under a legal hold; Conflict on a purge while a clone reads its files, which `clone_table`
+    pins with tags, or while another table has its files in the same folder."""
     name, table_store = version.name, committer.table_store
     check_hold(version, "dropped")
     clones = [ref for ref in version.metadata.refs if ref.startswith(CLONE_TAG)]
@@ -164,6 +164,8 @@ def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> N
             f"{name} cannot be purged: clones read its files ({', '.join(clones)}); drop and purge those first",
             subject=name,
         )
+    if purge:
+        check_own_folder(table_store, name, version.metadata.location)
     with translate_aws_errors(name):
         try:
             table_store.catalog.drop_table(split_name(name))
@@ -173,6 +175,21 @@ def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> N
         if purge:
             table_store.io.store.delete_below(version.metadata.location)
     committer.announce(version, None, ())
+
+
+def check_own_folder(table_store: GlueTableStore, name: str, location: str) -> None:
+    """Conflict if another table has its metadata below the location, whose files a purge would delete.
+
+    A renamed table keeps its folder, a new one of the old name gets the same, and a writer can set any location. One
+    request for each hundred tables.
+    """
+    folder = f"{location.rstrip('/')}/"
+    for other, metadata_file in listed_tables(table_store.catalog).items():
+        if other != name and metadata_file is not None and metadata_file.startswith(folder):
+            raise Conflict(
+                f"{name} cannot be purged: {folder} is also the folder of {other}; drop it without purging",
+                subject=name,
+            )
 
 
 def make_database(catalog: GlueCatalog, database: str) -> None:

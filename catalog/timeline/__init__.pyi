@@ -54,7 +54,6 @@ from catalog.timeline.sequencer.row_state import RowState as RowState
 from catalog.timeline.sequencer.sequencer import Sequencer as Sequencer
 from catalog.timeline.sequencer.sequencer import SequencerRequest as SequencerRequest
 from catalog.timeline.sequencer.sequencer import SequencerResult as SequencerResult
-from catalog.timeline.sequencer.sweep import listed_tables as listed_tables
 from catalog.timeline.sequencer.table_state import MetadataFile as MetadataFile
 from catalog.timeline.sequencer.vector_events import VECTOR_VERSION_OPERATION as VECTOR_VERSION_OPERATION
 from catalog.timeline.sequencer.vector_events import VectorObjects as VectorObjects

@@ -18,6 +18,7 @@ from pyiceberg.catalog import Catalog
 from catalog.core.aws_errors import translate_errors
 from catalog.core.errors import LakeError, Unverified
 from catalog.core.events import AdvanceWatermark, EventBus, NameIndex, PutMeta, TableMoved
+from catalog.iceberg import listed_tables
 from catalog.merkle.checkpoint import Checkpoint
 from catalog.merkle.prefix_map import PrefixMap
 from catalog.merkle.tiles import WIDTH
@@ -34,7 +35,7 @@ from catalog.timeline.sequencer.attestation import Attestations, ComputeChanges
 from catalog.timeline.sequencer.batch import Batch, events_of
 from catalog.timeline.sequencer.detection import Detection, NewLeaves
 from catalog.timeline.sequencer.row_state import ComputeState
-from catalog.timeline.sequencer.sweep import listed_tables, runs_of, tables_to_inspect
+from catalog.timeline.sequencer.sweep import runs_of, tables_to_inspect
 from catalog.timeline.sequencer.vector_events import VectorObjects
 
 SequencerRequest = TableMoved | NameIndex | AdvanceWatermark | PutMeta

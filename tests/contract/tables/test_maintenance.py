@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import SetLocationUpdate
 
 from catalog.core.errors import Conflict, Invalid, NotFound
 from catalog.core.point_in_time import SnapshotId
@@ -145,6 +146,37 @@ def test_a_clone_lives_its_own_life(world: Any, tables: Tables, name: str) -> No
     assert world.object_keys("tables/") == set()
     with pytest.raises(NotFound):
         tables.scan(name)
+
+
+def test_a_purge_does_not_delete_the_files_of_a_table_in_the_same_folder(world: Any, tables: Tables, name: str) -> None:
+    """A renamed table keeps its folder, and a new one of the old name gets the same."""
+    renamed = f"{name}_before"
+    tables.insert(name, rows(1))
+    tables.table_store.catalog.rename_table(name, renamed)
+    tables.table_store.forget(name)
+    before = names_by_id(tables, renamed)
+    tables.create(name, {"id": "long", "name": "string"})
+    with pytest.raises(Conflict, match="also the folder of"):
+        tables.drop(name, purge=True)
+    planned = tables.plan_drop(name)
+    tables.drop(name)
+    with pytest.raises(Conflict, match="also the folder of"):
+        tables.finish_drop(planned, purge=True)  # as a repeated request would
+    assert names_by_id(tables, renamed) == before
+
+
+def test_a_purge_deletes_nothing_of_a_folder_that_holds_tables(world: Any, tables: Tables, name: str) -> None:
+    """Whoever may write a table may also set its location."""
+    other = f"{name}_other"
+    tables.create(other, {"id": "long"})
+    tables.insert(other, [{"id": 1}])
+    folder = tables.load(other).location().rpartition("/")[0]
+    with tables.load(name).transaction() as transaction:
+        transaction._apply((SetLocationUpdate(location=folder),))
+    tables.table_store.forget(name)
+    with pytest.raises(Conflict, match="also the folder of"):
+        tables.drop(name, purge=True)
+    assert tables.scan(other).num_rows == 1
 
 
 def test_drop_without_purge_keeps_the_files(world: Any, tables: Tables, name: str) -> None:
