@@ -336,8 +336,7 @@ class Client:
     ) -> list[Written]:
         """Runs one statement that writes, or a transaction."""
         body = {"sql": sql, "parameters": dict(parameters or {})}
-        done: list[Written] = self._api.json("POST", "/statements", body, key=idempotency_key)["statements"]
-        return done
+        return list(self._api.json("POST", "/statements", body, key=idempotency_key)["statements"])
 
     def query_status(self, query_id: str) -> dict[str, Any]:
         """The record of a query that runs as a job: `status` is running, done, failed or cancelled."""

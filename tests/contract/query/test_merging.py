@@ -145,6 +145,8 @@ def test_values_are_never_rounded(lake: Lake, name: str) -> None:
     with pytest.raises(Invalid, match="whole number"):
         merge(lake, f"{head} s.other WHEN NOT MATCHED THEN INSERT (stock) VALUES (s.half)")
     # Not for rows that the clause does not get.
+    deletes = "WHEN MATCHED AND t.stock = 20 THEN DELETE WHEN MATCHED THEN UPDATE SET stock = s.half"
+    assert merge(lake, f"{head} s.id {deletes}") == [("MERGE", 1)]
     assert merge(lake, f"{head} s.other WHEN MATCHED THEN UPDATE SET stock = s.half") == [("MERGE", 0)]
 
 
