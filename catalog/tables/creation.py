@@ -154,8 +154,8 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
 
 
 def drop_table(committer: Committer, version: TableVersion, *, purge: bool) -> None:
-    """Drops the table. Denied under a legal hold; Conflict on a purge while a clone reads its files, which `clone_table`
-    pins with tags, or while another table has its files in the same folder."""
+    """Drops the table. Denied under a legal hold. A purge is a Conflict while a clone reads its files, which are pinned
+    by tags, or while another table has its files in the same folder."""
     name, table_store = version.name, committer.table_store
     check_hold(version, "dropped")
     clones = [ref for ref in version.metadata.refs if ref.startswith(CLONE_TAG)]

@@ -21,7 +21,7 @@ from catalog.changes import (
     verify,
     verify_feed,
 )
-from catalog.core.errors import Conflict, Invalid, Unverified
+from catalog.core.errors import Conflict, Invalid, NotFound, Unverified
 from catalog.core.events import TableMoved
 from catalog.core.point_in_time import TableSequence
 from infra.local.server import ApiServer
@@ -230,3 +230,11 @@ def test_a_later_feed_proves_that_its_tree_extends_the_one_before(world: World) 
         resumed = FeedVerifier([world.signer.verifier_key], resume=state)
         resumed.add(sent)
         assert resumed.finish() == state.sequence + 1
+
+
+def test_a_checkpoint_that_never_was_is_not_found_instead_of_awaited(world: World) -> None:
+    """`unavailable` would have a caller, or somebody who guesses, repeat it for ever."""
+    name = made(world, "t")
+    world.caught_up()
+    with pytest.raises(NotFound, match="no checkpoint of 18272"):
+        list(world.another().changes(name, extends=18272))
