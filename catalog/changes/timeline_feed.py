@@ -92,8 +92,8 @@ def _consistency(timeline: Timeline, old: int | None, size: int) -> tuple[int, t
         published = timeline.public_head().checkpoint.size
         if old > published:
             raise NotFound(
-                f"the timeline has {published} leaves, and no checkpoint of {old}: if you hold a signed one, its history "
-                "was cut off"
+                f"the timeline has {published} leaves, and no checkpoint of {old}: if you hold a signed one, its "
+                "history was cut off"
             )
         raise Unavailable(f"the timeline has {size} leaves here, and {old} where you read it before: try again")
     return old, timeline.consistency(old, size).hashes
