@@ -18,7 +18,8 @@ WRITES = {
     "sequencer": TABLES | TIMELINE,
     "ingest": TABLES | {s3_layout.QUARANTINE, s3_layout.RULES, s3_layout.INGESTED, s3_layout.MEDIA},
     "api": TABLES
-    | {s3_layout.LANDING, s3_layout.REQUESTS, s3_layout.RESULTS, s3_layout.QUERIES, s3_layout.HISTORY, s3_layout.RULES},
+    | {s3_layout.LANDING, s3_layout.REQUESTS, s3_layout.RESULTS, s3_layout.QUERIES, s3_layout.HISTORY, s3_layout.RULES}
+    | {s3_layout.ERASE_REQUESTS},
     "public": set[str](),
     "canary": set[str](),
     "starter": set[str](),

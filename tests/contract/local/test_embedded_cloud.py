@@ -39,6 +39,7 @@ class Triggers(Stack):
         super().__init__(scope, id)
         seen = s3.Bucket(self, "Seen")
         self._role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        seen.grant_put(self._role)
         dead = sqs.Queue(self, "Dead", queue_name="dead")
         letters = sqs.DeadLetterQueue(queue=dead, max_receive_count=2)
         work = sqs.Queue(

@@ -197,7 +197,7 @@ def test_bytes_and_uuids_come_back_from_json_lines(lake: Lake, tmp_path: Path) -
     assert rows(lake, back) == rows(lake, table)
     for wrong, said in (('{"id": 4, "raw": "a b"}', "'raw'"), ('{"id": 4, "who": "not-one"}', "'who'")):
         file.write_text('{"id": 3, "raw": null}\n' + wrong + "\n")
-        result = run("import", str(file), back)
+        result = run("-o", "json", "import", str(file), back)
         assert result.exit_code == 2 and f"row 1, column {said}" in result.output, result.output
     assert len(rows(lake, back)) == 3
 
